@@ -83,8 +83,10 @@ def test_published_size_of_the_filter() -> None:
 
 @torch.inference_mode()
 def oracle(reference: list[int], model: Model, count: int) -> tuple[list[int], int]:
-    """The text, and its passes, where exactly the candidates are committed that are the reference's tokens; a pass in which
-    none is commits the reference's own at the surest place."""
+    """The text and its number of passes, if exactly the candidates that equal the reference's tokens are committed.
+
+    A pass without such a candidate commits the reference's own token at the surest place.
+    """
     method = toys.method(strategy=("masked", {"block": count}))
     session = Session(model, method, toys.PROMPT, max_new_tokens=count, stop_tokens=())
     session.start()
@@ -140,7 +142,7 @@ def test_what_stands_behind_a_predicted_end_is_not_fed_any_more(cache: str, bloc
                 start, end = (
                     fill.start,
                     START + 22,
-                )  # the last place got another token: a further canvas goes on
+                )  # the last place got another token: another canvas continues the text
             assert fill.start + fill.length == end and fill.block[1] <= end
             assert fed == (end if fill.stale == 0 else end - fill.block[0])
             if fill.cut is not None:

@@ -32,7 +32,7 @@ DRAFTERS: dict[str, Any] = {
 
 
 def first_token(rule: Leniency, p: Tensor, q: Tensor, siblings: int = 1) -> tuple[Tensor, float]:
-    """(float64 [V]: the law of the first token, share of steps that accept) with `siblings` independent draws from q."""
+    """(float64 [V]: distribution of the first token, share of steps that accept) with `siblings` independent draws from q."""
 
     def step(chance: EnumeratedChance) -> tuple[int, bool]:
         tokens = [chance.draw(q, 0, "draft").token for _ in range(siblings)]
@@ -51,7 +51,7 @@ def first_token(rule: Leniency, p: Tensor, q: Tensor, siblings: int = 1) -> tupl
 
 
 def pairs(count: int, vocab: int = 4, seed: int = 0) -> Sequence[Tensor]:
-    """float64 [count, 2, V]: random laws p and q."""
+    """float64 [count, 2, V]: random distributions p and q."""
     g = torch.Generator().manual_seed(seed)
     return (torch.randn(count, 2, vocab, generator=g, dtype=torch.float64) * 2).softmax(-1)
 
@@ -65,8 +65,11 @@ def pairs(count: int, vocab: int = 4, seed: int = 0) -> Sequence[Tensor]:
     ],
 )
 def test_worked_example(form: str, f: list[float]) -> None:
-    """p = (0.2, 0.3, 0.5), q = (0.6, 0.4, 0), epsilon = 0.5. Token 0 stays with min(1, f / 0.6), token 1 always, and a refusal
-    leaves f1 - 0.4 and f2: under linear a fifth of all steps, shared 1 to 5."""
+    """p = (0.2, 0.3, 0.5), q = (0.6, 0.4, 0), epsilon = 0.5.
+
+    Token 0 is kept with min(1, f / 0.6), and token 1 always. A refusal leaves f1 - 0.4 and f2: under linear this is a fifth of
+    all steps, shared 1 to 5.
+    """
     law, share = first_token(Leniency(form=form, epsilon=0.5), *rows([0.2, 0.3, 0.5], [0.6, 0.4, 0.0]))
     refused = max(0.0, 0.6 - f[0])
     one, two = (x * refused / (f[1] - 0.4 + f[2]) for x in (f[1] - 0.4, f[2]))

@@ -1,4 +1,4 @@
-"""Lexical units: sure tokens behind the first are taken unread, no placeholder's entry stays, and a bar above 1 is plain."""
+"""Lexical units: sure tokens after the first are taken unread, no placeholder's entry stays, and a bar above 1 is plain."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def units(count: int = 24, sampler="greedy", seed: int = 0, stop: list[int] | No
 
 @torch.inference_mode()
 def by_hand(count: int, beta: float, repeats: bool, pad: int) -> list[list[int]]:
-    """The units, each from one reading of all the text and its placeholders, without a cache."""
+    """The units, each from one computation over the whole text and its placeholders, without a cache."""
     text, made = list(PROMPT), []
     while len(text) < len(PROMPT) + count:
         rows = min(ROWS, len(PROMPT) + count - len(text) - 1)

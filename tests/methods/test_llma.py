@@ -1,4 +1,4 @@
-"""LLMA: the end of the answer finds its place in the reference, and what follows there is proposed."""
+"""LLMA: the end of the answer is found in the reference, and the tokens after it there are proposed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from decodescope.testing import tables
 
 
 def context(text: list[int], prompt: int, room: int = 99) -> Context:
-    return Context(text, None, {}, None, None, None, room, prompt)  # type: ignore[arg-type] # it looks at the text alone
+    return Context(text, None, {}, None, None, None, room, prompt)  # type: ignore[arg-type] # only the text is used
 
 
 def test_a_draft_by_hand() -> None:
@@ -60,7 +60,7 @@ def test_matcher_equals_a_plain_search(ngram: int, trigger: int) -> None:
 
 @pytest.mark.parametrize("length", [1, 4, 7])
 def test_an_answer_that_is_the_reference_takes_a_step_per_block(length: int) -> None:
-    """28 different tokens, written once more: one step without a draft, then length + 1 tokens at a time."""
+    """28 different tokens, written a second time: one step without a draft, then length + 1 tokens at a time."""
     script = [*range(28), *range(28)]
     target = tables.table_model(lambda seen: torch.eye(28, dtype=torch.float64)[script[len(seen)]] * 9, 28)
     session = Session(

@@ -1,4 +1,4 @@
-"""LLMLingua: paragraphs by their perplexity, then each segment's tokens behind what was kept before them."""
+"""LLMLingua: paragraphs by their perplexity, then each segment's tokens, scored after the kept tokens before them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ PARAGRAPHS = [BREAK if i % 10 == 9 else x % 11 for i, x in enumerate(LONG)]
 
 
 WORDS = Words([*"abcdefghijk", "\n\n", "<|end|>"])
-WORDS.marks, WORDS.front = frozenset({END}), [END]  # type: ignore[attr-defined] # what a tokenizer has
+WORDS.marks, WORDS.front = frozenset({END}), [END]  # type: ignore[attr-defined] # attributes of a tokenizer
 
 
 def run(prompt: list[int], context: str = "llmlingua", known: bool = False, **knobs: Any) -> Prefill:
     big, small = toys.pair()
     if known:
-        big, small = (replace(x, tokenizer=WORDS) for x in (big, small))  # type: ignore[arg-type] # stands in for one
+        big, small = (replace(x, tokenizer=WORDS) for x in (big, small))  # type: ignore[arg-type] # a substitute tokenizer
     session = Session(
         big,
         toys.method(prompt_compression=(context, knobs)),
@@ -39,12 +39,12 @@ def run(prompt: list[int], context: str = "llmlingua", known: bool = False, **kn
     )
     trace = toys.finish_session(session).sink
     assert check(trace).ok, str(check(trace))  # type: ignore[arg-type] # a trace in memory
-    return trace.prefill  # type: ignore[union-attr, no-any-return] # put there by the call
+    return trace.prefill  # type: ignore[union-attr, no-any-return] # set by the call
 
 
 @torch.no_grad()
 def loss(text: list[int]) -> float:
-    """Of the last token, by a dense pass of the draft model over all."""
+    """The loss of the last token, by a dense pass of the draft model over the whole text."""
     laws = toys.pair()[1].decoder.forward(Feed.causal_chain(text, 0), None)[0].log_softmax(-1)
     return -float(laws[-2, text[-1]])
 
@@ -57,7 +57,7 @@ def test_each_segment_is_judged_behind_the_compressed_ones_and_keeps_its_share(
     kept: list[int] = []
     for first in range(0, 60, segment):
         at = [*range(first, min(60, first + segment))]
-        for i in at if first else at[1:]:  # nothing foretells the first one
+        for i in at if first else at[1:]:  # the first token has no prediction
             before = [LONG[j] for j in kept] + LONG[first:i]
             assert cut.scores[i] == pytest.approx(loss([*before, LONG[i]]), abs=1e-4)
         chosen = [i for i in at if i in cut.kept]
@@ -97,7 +97,7 @@ def test_paragraphs_stay_by_their_perplexity_until_the_slack_is_used() -> None:
     mean = [
         np.mean([loss([END, *PARAGRAPHS[a : i + 1]]) for i in range(a, a + 10)]) for a in range(0, 60, 10)
     ]
-    left, out = 1.5 * due - 10, set()  # the last paragraph has the prompt's last token
+    left, out = 1.5 * due - 10, set()  # the last paragraph contains the prompt's last token
     for k in sorted(range(5), key=lambda k: -mean[k]):
         out |= set(range(10 * k, 10 * k + 10)) if left <= 0 else set()
         left -= 10

@@ -39,10 +39,11 @@ def dense(
     middle: tuple[int, int, int] = (0, 0, 0),
     since: int = 0,
 ) -> Tensor:
-    """Logits [T, V]. middle: (count, away, first layer) of what rows from `since` on read beside the others.
+    """Logits [T, V]. middle: (count, away, first layer) of the middle entries that rows from `since` on also read.
 
-    Entry s stands behind row t by t - s, or by window + 1 if it is of the start and further away; of the
-    others a row sees those at most `window` behind. A layer with a window of its own counts these distances."""
+    Entry s is t - s behind row t; an entry of the start that is further away counts as window + 1 behind. Of the other entries
+    a row sees those at most `window` behind. A layer with a window of its own counts these distances.
+    """
     spec, T = decoder.spec, len(tokens)
     behind = torch.arange(T)[:, None] - torch.arange(T)
     distance = torch.where(torch.arange(T) < start, behind.clamp(max=window + 1), behind)
@@ -87,7 +88,7 @@ def dense(
 def test_equals_one_dense_pass_with_its_mask_and_distances(
     decoder: Decoder, start: int, window: int, attention: str
 ) -> None:
-    """Prompt, tokens and blocks of tokens alike: what leaves the store is seen by no later row."""
+    """Prompt, tokens and blocks of tokens alike: no later row sees what left the store."""
     made, wanted = lane(decoder, start, window, attention), dense(decoder, TEXT, start, window)
     at = len(toys.PROMPT) - 1
     assert torch.allclose(made.read(TEXT[: at + 1]), wanted[at], atol=1e-10)
@@ -103,7 +104,7 @@ def test_equals_one_dense_pass_with_its_mask_and_distances(
 @pytest.mark.parametrize(("count", "away", "above"), [(3, 2, 0), (5, 4, 1), (1, 9, 2)])
 @torch.inference_mode()
 def test_the_middle_is_read_by_upper_layers_from_one_distance(count: int, away: int, above: int) -> None:
-    """Tokens, blocks, and memory that keeps all; what lower layers do not see is not read."""
+    """Tokens and blocks, with memory that keeps everything. Lower layers do not read the entries that they do not see."""
     knobs = dict(sink_tokens=2, window=6, middle_top_k=count, middle_distance=away, first_middle_layer=above)
     made, at = Lane("target", DECODER, build("policy", "lm_infinite", knobs)), len(toys.PROMPT) - 1
     wanted = dense(DECODER, TEXT, 2, 6, (count, away, above), since=at)
@@ -166,7 +167,7 @@ def test_in_a_tree_each_path_is_what_the_dense_pass_says() -> None:
 
 @torch.inference_mode()
 def test_a_key_comes_back_to_position_0_whatever_the_rotation() -> None:
-    """Some features only, and longer by yarn's factor, which a key at position 0 has too."""
+    """Only some features are rotated, and yarn's factor lengthens them; a key at position 0 has this factor too."""
     table = RopeTable(
         Rope(dim=4, kind="yarn", factor=4.0, original_positions=8, amplitude=1.3), 16, torch.float64, "cpu"
     )
@@ -186,7 +187,7 @@ DRAFTERS = {
 
 @pytest.mark.parametrize("way", DRAFTERS)
 def test_drafts_change_no_text(way: str) -> None:
-    """Strict semantics: a draft's later tokens do not see more than they would one by one."""
+    """Strict semantics: a draft's later tokens do not see more than in single-token decoding."""
     policy = ("lm_infinite", {"sink_tokens": 2, "window": 6})
     fast = toys.decode(toys.method(policy=policy, drafter=DRAFTERS[way]), count=60)
     plain = toys.decode(toys.method(policy=policy), count=60)

@@ -1,4 +1,4 @@
-"""Locally typical sampling: the kept set by its definition, nested in tau, and the mode goes where it is untypical."""
+"""Locally typical sampling: the kept set matches its definition, is nested in tau, and drops the mode if it is untypical."""
 
 from __future__ import annotations
 

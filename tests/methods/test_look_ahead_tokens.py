@@ -1,4 +1,4 @@
-"""PaSS: behind the text the target guesses what it will say later; two passes by turns, or both in one."""
+"""PaSS: after the text the target guesses what it will write later; two passes in turn, or both in one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def steps(where: str, count: int = 12, sampler: str = "greedy"):
 
 @torch.inference_mode()
 def alone(text: list[int], count: int) -> torch.Tensor:
-    """float64 [count, V]: what the lively target says in look-ahead tokens behind a text, read as one plain sequence."""
+    """float64 [count, V]: the lively target's output in look-ahead tokens after a text, read as one plain sequence."""
     decoder = toys.pair()[0].decoder
     feed = Feed.causal_chain([*text, *[0] * count], 0)
     feed.embeds = torch.nn.functional.pad(decoder.heads[KIND].embeds[:count, 0], (0, 0, len(text), 0))[None]
@@ -46,7 +46,10 @@ def alone(text: list[int], count: int) -> torch.Tensor:
 def test_a_draft_is_what_the_target_says_in_the_look_ahead_tokens_behind_the_token_before_the_root(
     where: str,
 ) -> None:
-    """The k-th of them guesses the k-th drafted token, and has seen nothing behind that token: not the root."""
+    """The k-th look-ahead token guesses the k-th drafted token.
+
+    It sees nothing after the token before the root: not the root.
+    """
     drafted = 0
     for text, outcome in steps(where):
         draft = outcome.draft
@@ -70,7 +73,7 @@ def test_passes_take_turns_or_do_both() -> None:
 
 
 def test_what_is_drawn_is_told_with_what_it_was_drawn_from() -> None:
-    """Where the sampler draws, q is the law of the look-ahead token under it, and the uniform draws the token from q."""
+    """If the sampler draws, q is the look-ahead token's distribution under it, and the uniform draws the token from q."""
     drawn = 0
     for text, outcome in steps("everywhere", 16, "temperature"):
         draft = outcome.draft

@@ -1,4 +1,4 @@
-"""Lookahead decoding: window, pool and rows are the paper's, cells and guesses see each other not, the text is the target's."""
+"""Lookahead decoding: window, pool and rows follow the paper, cells and guesses are separate, the text is the target's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def after(decoder: Decoder, text: list[int]) -> int:
 
 
 class Authors:
-    """The window and the pool as the official code writes them: lists of levels, and a list of tuples for each first token."""
+    """The window and the pool in the official code's form: lists of levels, and a list of tuples for each first token."""
 
     def __init__(self, decoder: Decoder, prompt: list[int], w: int, n: int, g: int):
         self.decoder, self.text, self.w, self.n, self.g = decoder, list(prompt), w, n, g
@@ -45,12 +45,12 @@ class Authors:
         self.pool: dict[int, list[tuple[int, ...]]] = {}
 
     def seen(self, level: int, j: int) -> list[int]:
-        """What cell (level, j) sees, j counted over the columns with the last token as the first of level 0."""
+        """The tokens that cell (level, j) sees; j counts the columns, and the last token is the first of level 0."""
         back = [self.text[-1], *self.past[0]][: j + 1]
         return [*self.text, *back[1:], *(self.past[x][j] for x in range(1, level + 1))]
 
     def step(self) -> int:
-        """One pass; returns how many tokens it wrote."""
+        """Run one pass; return how many tokens it wrote."""
         last = self.text[-1]
         filled = sum(x is not None for x in self.past) - 1
         columns = len(self.past[0]) + 1
@@ -87,7 +87,10 @@ class Authors:
 
 @pytest.mark.parametrize(("w", "n", "g"), [(5, 4, 5), (3, 3, 2), (4, 2, 3), (1, 3, 4), (2, 5, 1)])
 def test_window_and_pool_are_those_of_the_authors_code(w: int, n: int, g: int) -> None:
-    """Written again as their lists, every cell read alone. The end of the text, where ours drops columns, is left out."""
+    """Computed again with the official lists, every cell read alone.
+
+    The end of the text, where ours drops columns, is left out.
+    """
     decoder = toys.pair()[0].decoder
     session = run(w, n, g, count=COUNT + 20)
     due = Authors(decoder, toys.PROMPT, w, n, g)
@@ -203,7 +206,7 @@ def test_the_pool_holds_g_ngrams_a_token_and_tells_what_came() -> None:
 
 @pytest.mark.parametrize("sampler", ["greedy", ("temperature", {"temperature": 0.9})])
 def test_nobody_counts_the_window_as_drafted(sampler) -> None:
-    """Report, bench and record go by the guesses; what-if never tries a passenger."""
+    """Report, bench and record count the guesses; what-if never tries an auxiliary node."""
     session = run(4, 3, 4, sampler=sampler)
     trace = session.sink
     guesses = sum(

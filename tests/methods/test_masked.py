@@ -1,4 +1,4 @@
-"""Masked diffusion: what is committed when, in which order it is emitted, what the passes read, and one law that is exact."""
+"""Masked diffusion: what is committed when, in which order it is emitted, what the passes read, and an exact case."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_rows_fed_and_entries_held_are_those_of_the_cache(cache: str, due: list[
 def test_only_open_places_of_the_block_are_unembedded(
     cache: str, selector: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many rows as a selector chooses from, which are those that are priced; were all of them, nothing would change."""
+    """The passes compute and price only the rows that a selector chooses from; computing all rows would change nothing."""
     method, rows = masked(selector, {"steps": 3}, block=8, cache=cache), list[int]()
     unembed, asked, forward = Decoder.unembed, Feed.rows, Decoder.forward
     monkeypatch.setattr(Decoder, "unembed", lambda self, x: (rows.append(x.shape[1]), unembed(self, x))[1])
@@ -207,7 +207,7 @@ def test_only_open_places_of_the_block_are_unembedded(
 @pytest.mark.parametrize("cache", ["prefix", "dual"])
 @torch.inference_mode()
 def test_a_pass_reads_what_the_first_of_its_block_has_left(cache: str) -> None:
-    """Brute force over the rows of the block's first pass and, behind them, those of the present one."""
+    """Brute force over the rows of the block's first pass, followed by those of the present pass."""
     start, count = 4, 8
     method = masked("low_confidence", {"steps": 2}, block=3, cache=cache)
     session = Session(toys.bidirectional_target(), method, toys.PROMPT[:start], max_new_tokens=count)
@@ -244,7 +244,7 @@ def test_a_pass_reads_what_the_first_of_its_block_has_left(cache: str) -> None:
     raise AssertionError("the test needs passes beside kept entries")
 
 
-SAME = [  # settings under which kept entries are never read, or are those of the tokens alone
+SAME = [  # settings in which kept entries are never read, or are those of the tokens alone
     (3, {"block": 1}, ("low_confidence", {})),
     (3, {"block": 6}, ("low_confidence", {"steps": 1})),
     (3, {"block": 6}, ("threshold", {"tau": 0.0})),
@@ -274,9 +274,10 @@ def test_caches_that_are_not() -> None:
 
 
 class Exact(Decoder):
-    """A stand-in whose logits at a masked place are the exact conditionals of a joint over V^L, given what stands elsewhere.
+    """A substitute with exact logits: at a masked place the conditionals of a joint over V^L, given the other places.
 
-    It writes tokens and positions into the cache as keys and values, and reads there what its rows may see."""
+    It writes tokens and positions into the cache as keys and values, and reads there what its rows may see.
+    """
 
     def __init__(self, joint: torch.Tensor, start: int):
         vocab, self.joint, self.start = joint.shape[0], joint, start
@@ -360,7 +361,7 @@ def test_block_by_block_from_left_to_right_writes_the_joint_too() -> None:
 
 
 def test_an_order_by_confidence_is_another_law() -> None:
-    """Which place is next depends on what was drawn for it, so the law is not the model's joint."""
+    """The drawn tokens decide which place is next, so the distribution is not the model's joint."""
     model, joint = oracle(2, 3, seed=2)
     assert (
         apart(
@@ -592,7 +593,7 @@ def test_a_branch_in_the_midst_of_a_canvas_has_the_same_future() -> None:
 
 
 def changed(**changes: Any) -> list[str]:
-    """What check says of a run whose second fill has other values."""
+    """The problems that check finds in a run with changed values in its second fill."""
     session = decoded(masked("local_leap", {"tau": 0.95, "relaxed_tau": 0.9, "anchor_radius": 2}, block=22))
     fill = fills(session)[1]
     assert len(fill.open) > 5 and fill.anchors, "the test needs a fill in which something is decided"

@@ -1,4 +1,4 @@
-"""Medusa: a node holds its level's guess, read off the state of the token before the root."""
+"""Medusa: a node holds its level's guess, which comes from the state of the token before the root."""
 
 from __future__ import annotations
 

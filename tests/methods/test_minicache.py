@@ -1,4 +1,4 @@
-"""MiniCache: one direction for two layers, each with its own length, and the entries that lie furthest apart as they were."""
+"""MiniCache: one direction for two layers, each with its own length; the most different entries stay unmerged."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_equal_layers_come_back_and_so_do_lengths(dtype: torch.dtype) -> None:
 def test_direction_has_length_one_and_divides_the_angle() -> None:
     u, v = (F.normalize(entries(seed), dim=-1) for seed in (0, 1))
     u[0, 0, 0], v[0, 0, 0] = v[0, 0, 1], -v[0, 0, 1]  # opposite
-    v[0, 0, 2] = F.normalize(u[0, 0, 2] + 1e-9, dim=-1)  # all but parallel
+    v[0, 0, 2] = F.normalize(u[0, 0, 2] + 1e-9, dim=-1)  # almost parallel
     e, angle = slerp(u, v, 0.3)
     assert (e.norm(dim=-1) - 1).abs().max() < 1e-12 and math.isclose(angle[0, 0, 0], math.pi)
     assert torch.allclose(angle, (u * v).sum(-1).clamp(-1, 1).acos(), atol=1e-6)
@@ -113,7 +113,7 @@ def test_pair_takes_half_of_two_layers_and_what_is_retained() -> None:
     ]
     assert all(shared) and upper.blocks[0].parts["keys"]["direction"].shape[0] == 2
     assert lane.cache.memory.held == sum(s.nbytes() for s in lane.cache.layers)
-    for at in range(19):  # a step late: until twenty have come together they are whole
+    for at in range(19):  # one step late: entries stay whole until twenty have accumulated
         lane.forward(Feed(torch.tensor([[at % 13]] * 2), torch.full((2, 1), 40 + at)))
         lane.commit([0])
     assert lower.packed_entries == upper.packed_entries == 40

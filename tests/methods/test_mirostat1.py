@@ -1,4 +1,4 @@
-"""Mirostat 1: the exponent and k by their formulas, mu by the surprises of a run, and a surprise that is held."""
+"""Mirostat 1: the exponent and k by their formulas, mu by the surprises of a run, and a surprise that stays at its target."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_surprise_is_held(tau: float) -> None:
 
 
 def test_a_trace_tells_mu_and_what_moved_it() -> None:
-    """From step to step mu moves by the surprise that is told beside it."""
+    """From step to step mu moves by the recorded surprise."""
     method = toys.method(
         sampler=("mirostat1", {"target_surprise": 2.0, "learning_rate": 0.5, "zipf_tokens": 10})
     )

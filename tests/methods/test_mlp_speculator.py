@@ -1,4 +1,4 @@
-"""The MLP speculator: the likeliest of all combinations that its heads offer, each head told what came before."""
+"""The MLP speculator: the likeliest of all combinations that its heads offer; each head reads the tokens before it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ V5 = toys.model(toys.decoder(toys.toy_spec(vocab=5), 3, torch.float64, sharp=2.0
 
 
 def unit(x: torch.Tensor) -> torch.Tensor:
-    """At unit mean square."""
+    """x scaled to unit mean square."""
     return x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt()
 
 
 @pytest.mark.parametrize(("branching", "kept"), [("5,4,3", 5), ("3,2", 4), ("13,2,1,1,1", 40), ("2,1,1", 1)])
 def test_draft_holds_the_likeliest_of_all_combinations(branching: str, kept: int) -> None:
-    """Against every path there could be, each read alone from the feature of the token before the root."""
+    """Compared with every possible path, each read alone from the feature of the token before the root."""
     decoder = toys.pair()[0].decoder
     net, widths = decoder.heads["mlp_speculator"], list(map(int, branching.split(",")))[:3]
     for text, draft, _ in drafts(
@@ -48,8 +48,11 @@ def test_draft_holds_the_likeliest_of_all_combinations(branching: str, kept: int
 
 
 def test_state_worked_by_hand() -> None:
-    """d = 2, inner = 2, K = 1: r^2 = 1/2, so w = sqrt(1/4) / sqrt(1/2) = 1/sqrt(2). h = (3, 1) becomes (1, -1) / sqrt(2), the
-    embedding (0, 5) becomes (0, sqrt(2)), and their sum (1/sqrt(2), 1 - 1/sqrt(2)) becomes (1, -1) in the norm."""
+    """d = 2, inner = 2, K = 1: r^2 = 1/2, so w = sqrt(1/4) / sqrt(1/2) = 1/sqrt(2).
+
+    h = (3, 1) becomes (1, -1) / sqrt(2), and the embedding (0, 5) becomes (0, sqrt(2)). The norm turns their sum (1/sqrt(2), 1
+    - 1/sqrt(2)) into (1, -1).
+    """
     head = MLPSpeculatorNet(2, heads=1, inner=2)
     with torch.no_grad():
         for layer in (head.first, head.told, head.out):

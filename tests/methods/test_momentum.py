@@ -13,7 +13,7 @@ DECODER = toys.pair()[0].decoder
 
 
 def depth(text: list[int], token: int, most: int) -> int:
-    """By the words of the paper: the longest end of the text that, with `token` behind it, stands in the text."""
+    """The paper's definition: the longest suffix of text plus `token` that also occurs in the text."""
     grown = [*text, token]
     for i in range(min(most, len(text)), 0, -1):
         if any(text[j : j + i] == grown[len(grown) - i :] for j in range(len(text) - i + 1)):
@@ -23,7 +23,7 @@ def depth(text: list[int], token: int, most: int) -> int:
 
 @torch.inference_mode()
 def by_hand(count: int, k: int, alpha: float, forbid: int = 0) -> list[int]:
-    """f(l) = l, anew for every token."""
+    """f(l) = l, computed from scratch for every token."""
     text = list(toys.PROMPT)
     for _ in range(count):
         p = DECODER.forward(Feed.causal_chain(text, 0), None)[0, -1].softmax(-1)

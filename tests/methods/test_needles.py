@@ -1,4 +1,4 @@
-"""Needles: every policy answers exactly when the pair that is asked for is still held, or went on in another entry."""
+"""Needles: a policy answers exactly if the pair that is asked for is still held, or continues in another entry."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from needles import KEYS, answer, ask, decoder, filler, pair
 
 from decodescope.engine.core.component import build, registry
 
-AT, KEY, VALUE = 12, 3, 5  # where the pair stands that is asked for
-# At the budgets of tests/toys.py: what the question looks at stays; or place alone counts, or what all rows before it gave, of
-# which the first entries got most
+AT, KEY, VALUE = 12, 3, 5  # the place of the pair that is asked for
+# At the budgets of tests/toys.py. KEEP: policies that keep what the question looks at. LOSE: policies that keep by place, or by
+# the attention of all rows so far, most of which went to the first entries.
 KEEP, LOSE = ("keep_all", "quest", "snapkv", "tova"), ("h2o", "lm_infinite", "streaming_llm", "window")
 
 
 def prompt() -> list[int]:
-    """60 tokens: a pair for each key among others that say nothing, and at the end the question."""
+    """60 tokens: a pair for each key among meaningless others, and at the end the question."""
     text = [filler(i * 5) for i in range(60)]
     for k in range(KEYS):
         text[4 + 5 * ((k + 6) % 8)] = pair(k, (k * 3 + 1) % 8)
@@ -30,7 +30,10 @@ def prompt() -> list[int]:
 
 @torch.inference_mode()
 def answers(name: str) -> tuple[bool, bool]:
-    """Ask at the prompt's end, and once more behind the cut: whether the second answer is right, and the pair is held."""
+    """Ask at the prompt's end, and again after the cut.
+
+    Returns whether the second answer is right, and whether the pair is held.
+    """
     made = lane(name, toys.settings_of("policy", name)[0], decoder(), read=61)
     first = int(made.read(prompt()).argmax())
     assert first == answer(VALUE) or made.policy.banded, "the prompt's last token has read all of it"

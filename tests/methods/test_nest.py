@@ -1,4 +1,4 @@
-"""NEST: an empty store is the target's own law, a full one the mixture with what followed the nearest states."""
+"""NEST: with an empty store the target's own distribution, otherwise its mixture with the tokens after the nearest states."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_where_retrieval_is_never_trusted_the_text_is_the_targets() -> None:
 @torch.inference_mode()
 @pytest.mark.parametrize("scale", ["rms", "raw"])
 def test_each_law_is_the_mixture_by_brute_force_whatever_drafts(scale: str) -> None:
-    """Distances one by one, in a store that is read anew; p, c and the neighbours' shares in plain numbers."""
+    """Distances one by one, in a store computed from scratch; p, c and the neighbours' shares in plain numbers."""
     decoder, k = toys.pair()[0].decoder, KNOBS["neighbours"]
 
     def states(tokens: list[int]) -> torch.Tensor:
@@ -69,7 +69,7 @@ def test_each_law_is_the_mixture_by_brute_force_whatever_drafts(scale: str) -> N
             p = decoder.forward(Feed.causal_chain(text, 0, logits="last"), None)[0, 0].softmax(-1).tolist()
             near = sorted((float((h - key).square().sum()), at + 1) for at, key in enumerate(keys))
             if near[k][0] - near[k - 1][0] < 1e-9:
-                continue  # of two windows that begin alike either may be left out
+                continue  # of two windows that begin alike, either may be left out
             near = near[:k]
             weights = [math.exp((near[0][0] - d) / (KNOBS["temperature"] * math.sqrt(32))) for d, _ in near]
             c = 1 / (1 + math.exp((KNOBS["alpha"] - near[0][0] / near[-1][0]) / 0.1))
@@ -94,7 +94,7 @@ def test_rows_are_distributions() -> None:
 
 
 def test_in_a_text_of_the_store_it_goes_on_as_the_store_does_and_rest_drafts_that() -> None:
-    """The state of the same prefix is in it, at distance 0, so the neighbours are sure, and one counts."""
+    """The store has the state of the same prefix, at distance 0. So the neighbours are certain, and only one counts."""
     knobs = dict(window=400, temperature=0.01, alpha=2.0, tau=0.01)
     rest = ("rest", dict(datastore=toys.DATASTORE, min_suffix=2))
     made = toys.method(guidance=("nest", {**KNOBS, **knobs}), drafter=rest)

@@ -1,4 +1,4 @@
-"""NTK-Attention: the state is the kernel prefix that it stands for; without one the model is as it was."""
+"""NTK-Attention: the state equals the kernel prefix that it represents; without a state the model is unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
 
 @pytest.mark.parametrize("m", [1, 7, 300])
 def test_the_state_is_attention_over_the_prefix_that_it_stands_for(m: int) -> None:
-    """Against the two sums written out, with phi(q) . phi(k_i) for every one of m prefix entries."""
+    """Compared with the two sums written out, with phi(q) . phi(k_i) for every one of m prefix entries."""
     q, k, v = drawn(3, H_KV, G, 5, D), drawn(3, H_KV, 6, D, seed=1), drawn(3, H_KV, 6, D, seed=2)
     prefix, values = drawn(H_KV, G, m, D, seed=3), drawn(H_KV, G, m, D, seed=4)
     far = feature_map(prefix, SCALE)
@@ -45,7 +45,7 @@ def test_phi_is_that_of_the_paper() -> None:
 
 
 def test_zeros_are_the_model_alone() -> None:
-    """In float64 to rounding, and with large scores: what is added to both sums is 0."""
+    """In float64 up to rounding, and with large scores: 0 is added to both sums."""
     q, k, v = 30 * drawn(1, H_KV, G, 5, D), drawn(1, H_KV, 6, D, seed=1), drawn(1, H_KV, 6, D, seed=2)
     state = LinearSegment(z=torch.zeros(H_KV, G, D, D), k=torch.zeros(H_KV, G, D))
     mine = attend_segments([DenseSegment(k=k, v=v), state], {"original": q}, SCALE)

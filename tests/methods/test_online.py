@@ -1,4 +1,4 @@
-"""Online speculative decoding: the draft model gets better while it drafts, for itself alone, and the law stays."""
+"""Online speculative decoding: the draft model improves while it drafts, for itself alone, and the distribution stays."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def weights(decoder: Decoder) -> list[torch.Tensor]:
 
 
 def logits_of(decoder: Decoder, text: list[int]) -> torch.Tensor:
-    """float [V]: after a text, read anew."""
+    """float [V]: the logits after a text, computed without a cache."""
     with torch.inference_mode():
         return decoder.forward(Feed.causal_chain(text, 0), None)[0, -1]
 
@@ -56,7 +56,7 @@ def accepted(made: Session, part: slice) -> float:
 
 
 def last_token_alone() -> Model:
-    """A target whose layers add nothing, so that its law depends on the last token: its texts repeat themselves."""
+    """A target whose layers add nothing: its distribution depends only on the last token, and its texts repeat themselves."""
     decoder = toys.decoder(seed=6, dtype=torch.float64)
     for layer in decoder.layers:
         layer.out, layer.down = layer.out * 0, layer.down * 0
@@ -68,7 +68,7 @@ def last_token_alone() -> Model:
     "sampler", ["greedy", ("temperature", {"temperature": 0.8})], ids=["greedy", "drawn"]
 )
 def test_acceptance_rises_along_a_text_that_repeats_itself_and_not_without_learning(sampler: Any) -> None:
-    """Paired: the same text with a rate of 0 and with one, a draft model that knows nothing of the target; by thirds."""
+    """The same text with a rate of 0 and with a positive rate, by thirds; the draft model knows nothing of the target."""
     pair, found = (last_token_alone(), toys.model(toys.decoder(seed=7, dtype=torch.float64))), {}
     for rate in (0.0, 3e-3):
         made = toys.decode(
@@ -86,7 +86,7 @@ def test_acceptance_rises_along_a_text_that_repeats_itself_and_not_without_learn
 
 
 def test_a_repeated_prompt_is_drafted_better_after_it_was_learned() -> None:
-    """The learner of one run drafts the same text again, its weights held still, beside the shipped one."""
+    """The learner of one run drafts the same text again with fixed weights, compared with the shipped draft model."""
     target = last_token_alone()
     taught = session(
         dict(max_draft_tokens=3, update_interval=2, learning_rate=3e-3), draft=FAR, count=60, target=target
@@ -105,8 +105,10 @@ def test_a_repeated_prompt_is_drafted_better_after_it_was_learned() -> None:
 
 
 def test_an_update_by_hand() -> None:
-    """The first step of AdamW moves every weight by rate * g / (|g| + 1e-8); g by finite differences of the soft
-    cross-entropy at the places, which is the loss that is told."""
+    """The first step of AdamW moves every weight by rate * g / (|g| + 1e-8).
+
+    g comes from finite differences of the soft cross-entropy at the places, which is the recorded loss.
+    """
     text, rows, rate = toys.PROMPT, [4, 9], 1e-3
     p = torch.rand(2, 13, generator=torch.Generator().manual_seed(1), dtype=torch.float64).softmax(-1)
     plain = toys.noisy_decoder(FAR.decoder, 0.0)
@@ -247,7 +249,7 @@ def test_a_branch_learns_for_itself() -> None:
 
 
 def test_the_law_is_the_targets_while_the_draft_model_learns() -> None:
-    """All paths of whole runs over two ids, an update after every refusal."""
+    """All paths of whole runs over two ids, with an update after every refusal."""
     spec = toys.toy_spec(vocab=2, heads=())
     target, small = (
         toys.decoder(spec, 4, torch.float64, sharp=2.0),
@@ -275,7 +277,7 @@ def test_the_law_is_the_targets_while_the_draft_model_learns() -> None:
 
 
 def test_the_recorded_q_is_of_the_weights_that_drew() -> None:
-    """Beside the draft stands a law of the learner as it was then; after the update it would be another one."""
+    """The draft records the learner's distribution at that time; after the update it would be another one."""
     method = toys.method(
         drafter=("online", dict(max_draft_tokens=3, update_interval=1, learning_rate=0.03)),
         sampler="temperature",

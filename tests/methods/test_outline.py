@@ -1,4 +1,4 @@
-"""The adapter lab+outline: skeleton, apar and label_parallel really fork with it, by templates, whatever they then say."""
+"""The adapter lab+outline: skeleton, apar and label_parallel really fork with it, by templates, whatever they write then."""
 
 from __future__ import annotations
 

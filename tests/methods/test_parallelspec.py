@@ -1,4 +1,4 @@
-"""ParallelSpec: k = 1 is EAGLE-2, k levels take one pass, and no group of training sees what it is to guess."""
+"""ParallelSpec: k = 1 is EAGLE-2, k levels take one pass, and no training group sees the tokens that it must guess."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drafting import drafts, feature_of, path_of
 from decodescope.engine.methods.drafters.shared.group_walk import GroupWalk
 from decodescope.engine.model.heads.drafting.parallelspec import ParallelSpecLayer
 
-ALL = dict(nodes=128, width=2)  # every node seen is kept, so no pass is left out
+ALL = dict(nodes=128, width=2)  # every node that was seen is kept, so no pass is omitted
 
 
 def net() -> ParallelSpecLayer:
@@ -22,7 +22,7 @@ def net() -> ParallelSpecLayer:
 
 @torch.inference_mode()
 def groups_alone(text: list[int], path: list[int], k: int) -> torch.Tensor:
-    """Logits [V] after `path`, which is drafted behind text: one slot at a time, the masks of each group dropped again."""
+    """Logits [V] after text and the drafted `path`: computed slot by slot, with the masks of each group dropped again."""
     decoder, layer, store = toys.pair()[0].decoder, net().layer, net().attention.store()
     embed = lambda token: decoder.embed[token][None, None]  # noqa: E731
 
@@ -114,14 +114,16 @@ def test_with_k_of_one_it_drafts_what_eagle_2_does_to_the_bit(monkeypatch: pytes
 
 
 def reached(out: torch.Tensor, x: torch.Tensor) -> list[int]:
-    """The slots of x [1, T, d] on which out [d] hangs."""
+    """The slots of x [1, T, d] that influence out [d]."""
     (grad,) = torch.autograd.grad(out.square().sum(), x, retain_graph=True)
     return (grad[0].abs().sum(-1) > 0).nonzero()[:, 0].tolist()
 
 
 def test_no_group_of_training_sees_its_own_answers() -> None:
-    """Place j behind slot t guesses the feature of t + 1 + j; slot i holds the feature of i and the embedding of i + 1. So it
-    may hang on the slots up to t, and hangs on every one of them."""
+    """Place j after slot t guesses the feature of t + 1 + j; slot i holds the feature of i and the embedding of i + 1.
+
+    So it may depend on the slots up to t only, and depends on every one of them.
+    """
     head = toys.heads("parallelspec", 32).copy_to(dtype=torch.float64).requires_grad_(True)
     rows = [7, 6, 5, 4]
     g = torch.Generator().manual_seed(0)

@@ -1,4 +1,4 @@
-"""The past-future exit: it asks both sides of the exit, its price is that of its net, and the net learns to imitate."""
+"""The past-future exit: it looks at both sides of the exit, is priced as its net, and the net learns to imitate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PEARL: rounds of two models at once keep the target's law, and the two clocks say what the overlap would gain."""
+"""PEARL: rounds of two models at once keep the target's distribution, and the two clocks report the gain from overlap."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def said(session: Session) -> list[dict[str, Any]]:
     ],
 )
 def test_the_law_is_the_targets(sampler: str, length: int, kind: str) -> None:
-    """All paths of whole runs, three tokens over three ids: a block is carried over, judged, wasted, and written anew."""
+    """All paths of whole runs, three tokens over three ids: a block is carried over, judged, wasted, and written again."""
     drafter = DraftModel(max_draft_tokens=length)
     method = Method(strategy=Pearl(), drafter=drafter, sampler=SAMPLERS[sampler][0])
     walk = Walk(method, models(3, kind, drafter), 3)
@@ -196,7 +196,7 @@ def test_a_block_that_outlives_its_sampler_is_judged_by_how_it_was_written(to: s
 
 
 def sequential(right: list[bool], gamma: int, target: float, draft: float) -> float:
-    """Time of draft-and-verify over a greedy text of which the draft model would write the tokens that are `right`."""
+    """Time of draft-and-verify over a greedy text; `right` marks the tokens that the draft model would write."""
     at, time = 0, 0.0
     while at < len(right):
         run = next((i for i, ok in enumerate(right[at : at + gamma]) if not ok), gamma)
@@ -205,7 +205,7 @@ def sequential(right: list[bool], gamma: int, target: float, draft: float) -> fl
 
 
 def overlapped(right: list[bool], gamma: int, target: float, draft: float) -> float:
-    """The same of PEARL's rounds: one token is judged after a refusal, gamma otherwise."""
+    """The same time for PEARL's rounds: one token is judged after a refusal, gamma otherwise."""
     at, time, judged = 0, 0.0, 1
     while at < len(right):
         run = next((i for i, ok in enumerate(right[at : at + judged]) if not ok), None)
@@ -216,8 +216,10 @@ def overlapped(right: list[bool], gamma: int, target: float, draft: float) -> fl
 
 @pytest.mark.parametrize("gamma", [1, 2, 3, 4])
 def test_at_balanced_costs_no_greedy_text_takes_longer(gamma: int) -> None:
-    """Every pattern of right and wrong guesses over 12 tokens, at t_target = gamma t_draft. A draft model that costs nothing
-    is another matter."""
+    """Every pattern of right and wrong guesses over 12 tokens, at t_target = gamma t_draft.
+
+    With a draft model that costs nothing the result is different.
+    """
     patterns = list(product([True, False], repeat=12))
     times = [
         (overlapped(list(x), gamma, gamma, 1.0), sequential(list(x), gamma, gamma, 1.0)) for x in patterns
@@ -231,8 +233,10 @@ def test_at_balanced_costs_no_greedy_text_takes_longer(gamma: int) -> None:
 
 @pytest.mark.parametrize("sampler", ["greedy", DRAWN], ids=["greedy", "drawn"])
 def test_real_runs_at_fixed_costs_take_what_the_clocks_say(sampler: Any) -> None:
-    """gamma = 3 and a target that costs three passes of the draft model: beside the same rounds one after the other, and,
-    for greedy texts, beside draft-and-verify."""
+    """gamma = 3 and a target that costs three passes of the draft model.
+
+    Compared with the same rounds one after the other, and, for greedy texts, with draft-and-verify.
+    """
     target, small = toys.pair()
     for seed, prompt in enumerate(toys.prompts(2, 12, seed=9)):
         session = Session(

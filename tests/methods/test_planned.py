@@ -1,4 +1,4 @@
-"""Planned: the search finds the best of all texts that its candidates make, reads no beginning twice, and keeps the largest."""
+"""Planned: the search finds the best text from its candidates, reads no prefix twice, and keeps the largest reward."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TESTS = "a = 2, b = 3: 6\na = 1, b = 5: 5\na = 4, b = 4: 16\na = 2, b = 2: 5"  #
 
 
 class Symbols(toys.LetterTokenizer):
-    """A tokenizer whose ids are the signs of expressions in a and b; the last one ends a text."""
+    """A tokenizer with the signs of expressions in a and b as ids; the last id ends a text."""
 
     signs = "ab0123+*-()/"
 
@@ -41,7 +41,7 @@ WARM = replace(toys.target(torch.float64, toys.LIVELY), tokenizer=SIGNS, stop_to
 
 
 def planned(count: int = 4, prompt: list[int] = PROMPT, **knobs: Any) -> Session:
-    """A finished run whose trace agrees with itself."""
+    """A finished run with a consistent trace."""
     made = toys.method(strategy=("planned", {"tests": TESTS, "top_k": 4, **knobs}))
     session = toys.decode(made, prompt, count, pair=(WARM, WARM))
     report = check(session.sink)
@@ -55,7 +55,7 @@ def searched(session: Session) -> Searched:
 
 @cache
 def offers(text: tuple[int, ...], k: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """The k likeliest tokens behind a text, which is read anew, and their probabilities, made to sum to 1."""
+    """The k likeliest tokens after a text, computed without a cache, and their probabilities, normalised to 1."""
     with torch.inference_mode():
         row = WARM.decoder.forward(Feed.causal_chain([*PROMPT, *text], 0), None)[0, -1]
     top = row.topk(k)
@@ -63,7 +63,7 @@ def offers(text: tuple[int, ...], k: int) -> tuple[tuple[int, ...], tuple[float,
 
 
 def every(count: int, k: int, text: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
-    """All texts that candidates make."""
+    """All texts that can be made of candidates."""
     for token in offers(text, k)[0]:
         longer = (*text, token)
         if token == END or len(longer) == count:
@@ -168,7 +168,7 @@ def test_it_stops_at_a_text_that_passes_all() -> None:
 
 
 def column(name: str, at: int, value: Any) -> Callable[[Any], None]:
-    """One entry of a column is another one."""
+    """A change of one entry of a column."""
     return lambda detail: detail.columns[name].__setitem__(at, value)
 
 

@@ -1,4 +1,4 @@
-"""PPD: prompt tokens guess behind the nodes of the check, disturb nothing there, and share its rows in the best way."""
+"""PPD: prompt tokens guess after the nodes of the check, disturb nothing there, and share its rows in the best way."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def steps(rows: int, count: int = 8, sampler: str = "greedy", prompt: list[int] 
 
 @torch.inference_mode()
 def alone(text: list[int], prompts: torch.Tensor) -> torch.Tensor:
-    """float64 [V]: the lively target's logits behind a text and the embeddings [n, d] after it, read as one plain sequence."""
+    """float64 [V]: the lively target's logits after a text and the embeddings [n, d] after it, read as one plain sequence."""
     n = len(prompts)
     feed = Feed.causal_chain([*text, *[0] * n], 0, logits="last")
     feed.embeds = torch.nn.functional.pad(prompts, (0, 0, len(text), 0))[None]
@@ -56,7 +56,7 @@ def alone(text: list[int], prompts: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("sampler", ["greedy", "temperature"])
 def test_slots_change_no_logits_of_the_tree(sampler: str) -> None:
-    """The pass with prompt tokens against the same pass without them, row by row; and nothing of them is kept."""
+    """The pass with prompt tokens equals the same pass without them, row by row; and nothing of them is kept."""
     ridden = 0
     for text, outcome, _ in steps(24, sampler=sampler):
         draft = outcome.draft
@@ -117,7 +117,7 @@ def test_members_see_their_own_line_only() -> None:
 
 
 def test_positions_and_mask_of_a_pass_with_slots() -> None:
-    """Root, a chain of two, one slot behind node 0 and two behind the root."""
+    """Root, a chain of two, one slot after node 0 and two after the root."""
     sees = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 1, 1]]).bool()
     slots = Slots([0, ROOT, ROOT], [1, 1, 2], sees, torch.zeros(3, 4))
     feed = Draft.chain([7, 8], slots=slots).build_feed(5, 10)
@@ -144,8 +144,10 @@ def test_first_step_drafts_nothing_and_asks() -> None:
 
 
 def test_nothing_is_asked_that_can_no_longer_be_drafted() -> None:
-    """A prompt token k + 1 positions behind a node of depth d guesses what stands d + k + 2 levels below the root; a step that
-    may emit n tokens drafts n - 1 levels, and the next one begins a level below the node and its own token."""
+    """A prompt token k + 1 positions after a node of depth d guesses the token d + k + 2 levels below the root.
+
+    A step that may emit n tokens drafts n - 1 levels, and the next one begins a level below the node and its own token.
+    """
     session = Session(
         toys.pair()[0], toys.method(drafter=("ppd", {"rows": "32"})), toys.PROMPT, max_new_tokens=6, seed=5
     )
@@ -168,7 +170,7 @@ TINY = [((0.6, 0.3), (0.4, 0.2)), ((0.5, 0.1), (0.45, 0.05)), ((0.2, 0.2), (0.9,
 
 
 def chain_of(trees: tuple[SlotTree, ...]) -> np.ndarray:
-    """float [K + 1, K + 1]: with which probability each state follows each."""
+    """float [K + 1, K + 1]: the probability with which each state follows each."""
     states = range(len(trees))
     return np.array(
         [[sum(e for e, k in zip(x.ends, x.slots, strict=True) if k == s) for s in states] for x in trees]
@@ -176,8 +178,10 @@ def chain_of(trees: tuple[SlotTree, ...]) -> np.ndarray:
 
 
 def gain(trees: tuple[SlotTree, ...]) -> float:
-    """Tokens a step of a long run that begins in state 0."""
-    power = (np.eye(len(trees)) + chain_of(trees)) / 2  # the lazy chain has the same long run and no cycles
+    """Tokens per step in a long run that begins in state 0."""
+    power = (
+        np.eye(len(trees)) + chain_of(trees)
+    ) / 2  # the lazy chain has the same long-run distribution and no cycles
     for _ in range(14):
         power = power @ power
     return float(power[0] @ np.array([x.template.expected for x in trees]))
@@ -186,7 +190,7 @@ def gain(trees: tuple[SlotTree, ...]) -> float:
 @pytest.mark.parametrize("rates", TINY)
 @pytest.mark.parametrize(("rows", "ensemble"), [(3, 1), (4, 1), (5, 1), (5, 2)])
 def test_plan_is_the_best_of_all_by_trying_every_one(rates, rows: int, ensemble: int) -> None:
-    """Every number of candidates and every way to hang prompt tokens on them, in each of the states 0, 1, 2."""
+    """Every number of candidates and every way to attach prompt tokens to them, in each of the states 0, 1, 2."""
     per_state = []
     for s in range(3):
         found = []
@@ -217,7 +221,7 @@ def test_stationary_shares_add_up_and_stay_as_they_are() -> None:
 
 
 def test_stationary_shares_and_tokens_predict_a_run_whose_guesses_are_right_as_often_as_said() -> None:
-    """The states of a long run in which the accepted path ends as the rates say."""
+    """The states of a long run in which the accepted path ends according to the rates."""
     plan, r = slot_plan(RATES[:3], 24), np.random.default_rng(0)
     state, visits, tokens = 0, np.zeros(4), 0
     for _ in range(20_000):
@@ -262,7 +266,7 @@ def test_states_of_a_run_are_the_prompt_tokens_that_hung_where_the_path_ended() 
 
 @pytest.mark.parametrize("worth", [(0.0, 0.5, 0.7, 0.75), (0.0, 0.1, 0.9, 0.9), (0.0, 0.3, 0.1, 0.6)])
 def test_dealing_out_is_exact_whatever_a_prompt_token_is_worth(worth: tuple[float, ...]) -> None:
-    """Also where the second of two is worth more than the first, on which a greedy deal would fail."""
+    """Also if the second of two is worth more than the first: a greedy allocation would fail then."""
     ends = [0.4, 0.3, 0.2, 0.1]
     for budget in range(8):
         ways = [x for x in product(range(4), repeat=4) if sum(x) <= budget]

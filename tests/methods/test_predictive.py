@@ -1,4 +1,4 @@
-"""Predictive pipeline: the text is the target's, branches really begin the next token, the ticks are those of the formula."""
+"""Predictive pipeline: the text is the target's, branches really begin the next token, and the ticks match the formula."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def said(session: Session) -> list[dict[str, Any]]:
 
 @torch.inference_mode()
 def guesses(text: list[int], d: int, k: int) -> list[int]:
-    """What the first d layers under the last norm call likeliest behind a text."""
+    """The likeliest tokens after a text according to the first d layers with the last norm."""
     whole = DEEP.decoder
     short = Decoder(replace(whole.spec, n_layers=d), whole.embed, whole.layers[:d], whole.norm, whole.head)
     return short.forward(Feed.causal_chain(text, 0), None)[0, -1].topk(k).indices.tolist()
 
 
 def simulated(prompt: list[int], text: list[int], d: int, k: int) -> list[int]:
-    """The tick at which each token of a greedy text stands, by moving every token in flight one layer a tick."""
+    """The tick at which each token of a greedy text is finished, by moving every token in flight one layer per tick."""
     layers, tick, ends = DEEP.spec.n_layers, 0, list[int]()
-    flight = {prompt[-1]: 0}  # token of the next place -> layers that it has run
+    flight = {prompt[-1]: 0}  # token of the next place -> layers that it has passed
     for i, token in enumerate(text):
         read = [*prompt, *text[:i]]
         flight = {read[-1]: flight.get(read[-1], 0)}  # the others are dropped

@@ -1,4 +1,4 @@
-"""Prompt lookup: the matcher does what a plain search does, and a repeated block is drafted whole."""
+"""Prompt lookup: the matcher agrees with a plain search, and a repeated block is drafted whole."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from decodescope.engine.methods.drafters.shared.ngrams import SuffixIndex
 
 
 def searched(text: list[int], ngram: int, length: int, match: str) -> list[int]:
-    """The sheet's words, as a search: longest suffix first; what followed its latest (first) earlier occurrence."""
+    """The definition as a search: longest suffix first; the tokens after its latest (first) earlier occurrence."""
     for n in range(min(ngram, len(text) - 1), 0, -1):
         places = [i for i in range(len(text) - n) if text[i : i + n] == text[-n:]]
         if places:
@@ -23,7 +23,7 @@ def searched(text: list[int], ngram: int, length: int, match: str) -> list[int]:
 
 
 def context(text: list[int], room: int = 99) -> Context:
-    return Context(text, None, {}, None, None, None, room, 1)  # type: ignore[arg-type] # it looks at the text alone
+    return Context(text, None, {}, None, None, None, room, 1)  # type: ignore[arg-type] # only the text is used
 
 
 @pytest.mark.parametrize("match", ["latest", "first"])
@@ -69,8 +69,10 @@ class Counted(list[int]):
 
 
 def test_a_proposal_costs_no_more_in_a_longer_text() -> None:
-    """One token again and again, the most matches there can be: every further token has the same few tokens read, and the
-    places found are the index's own list, not a copy."""
+    """One token repeated, which gives the most possible matches.
+
+    Every further token causes equally few reads, and the places found are the index's own list, not a copy.
+    """
     text = Counted([3] * 50)
     drafter = build("drafter", "prompt_lookup", dict(ngram=3, max_draft_tokens=4, match="first"))
     drafter.begin(context(text))
@@ -86,8 +88,8 @@ def test_a_proposal_costs_no_more_in_a_longer_text() -> None:
 
 
 def test_repeated_block_reaches_full_acceptance() -> None:
-    """A target that writes a loop: once a period stands in the text, whole drafts are accepted."""
-    looping = toys.target(seed=4)  # its greedy text ends in one token, again and again
+    """A target that writes a loop: once the text contains a period, whole drafts are accepted."""
+    looping = toys.target(seed=4)  # its greedy text ends in one repeated token
     prompt = toys.prompts(1, 10)[0]
     session = toys.decode(
         toys.method(drafter=("prompt_lookup", {"max_draft_tokens": 6, "ngram": 3})),

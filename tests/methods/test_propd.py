@@ -1,4 +1,4 @@
-"""ProPD: pruning takes rows out of the pass and nothing else; what stays is read as in the whole tree."""
+"""ProPD: pruning removes rows of the pass and nothing else; the remaining rows are read as in the whole tree."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def opened(settings: dict, sampler: str = "greedy", **more) -> Session:
 
 
 def early(decoder: Decoder, text: list[int], layers: int, top: int) -> list[int]:
-    """The first `top` tokens of the early ranking after a text, read from its beginning."""
+    """The first `top` tokens of the early ranking after a text, computed without a cache."""
     states = decoder.states_before(Feed.causal_chain(text, 0), None, layers)[0, -1]
     return decoder.unembed(decoder.apply_norm(states)).topk(top).indices.tolist()
 
 
 def both(session: Session) -> tuple[Draft, Draft]:
-    """The whole tree that the next step would draft, and the pruned one; the session stays as it is."""
+    """The whole tree that the next step would draft, and the pruned one; the session stays unchanged."""
     twin = session.branch()
     whole = twin.drafter._drafter.propose(twin.context)
     twin = session.branch()
@@ -111,7 +111,7 @@ def test_only_the_first_layers_read_what_is_pruned_and_no_cache_keeps_it() -> No
 
 @pytest.mark.parametrize("sampler", ["T=1", "top-p 0.8", "penalty, mirostat"])
 def test_the_text_has_the_targets_law(sampler: str) -> None:
-    """On a transformer, since a table has no layers; the walk meets trees of which something was pruned."""
+    """On a transformer, since a table has no layers; the walk meets trees with pruned nodes."""
     drafter = ProPD(tree_drafter="token_recycling nodes=8", layers=1, top_k=1)
     method, (target, _) = Method(drafter=drafter, sampler=SAMPLERS[sampler][0]), layered(3, "independent")
     walk = Walk(method, {"target": target}, 3)
@@ -142,7 +142,7 @@ def test_with_room_for_every_token_nothing_is_pruned() -> None:
 
 
 def test_a_tree_of_which_nothing_stays_leaves_the_target_alone() -> None:
-    """The root's row, half read, is all that goes on."""
+    """Only the root's row, which the first layers have read, continues."""
     session = opened(RECYCLED)
     decoder = session.target.decoder = copy.copy(session.target.decoder)
     real = decoder.unembed
@@ -166,7 +166,7 @@ def test_a_tree_of_which_nothing_stays_leaves_the_target_alone() -> None:
 
 
 def test_heads_and_full_traces_go_with_it() -> None:
-    """The probe's states come to the inner drafter; where attention is recorded the check begins at the first layer."""
+    """The inner drafter receives the probe's states; if attention is recorded the check begins at the first layer."""
     greedy = toys.greedy_text(toys.pair()[0].decoder, toys.PROMPT, 40)
     for tree in ("medusa nodes=12", "hydra nodes=12", "rest nodes=12"):
         for level in ("decisions", "full"):

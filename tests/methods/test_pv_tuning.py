@@ -1,4 +1,4 @@
-"""PV-Tuning: few codes a step, always on the grid, never worse than rounding; without one of its steps it is half of itself."""
+"""PV-Tuning: few codes per step, always on the grid, never worse than rounding; codes and scales can be tuned separately."""
 
 from __future__ import annotations
 

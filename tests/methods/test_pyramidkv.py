@@ -1,4 +1,4 @@
-"""PyramidKV: the budgets fall from layer to layer and come to the mean, and within a layer it is SnapKV."""
+"""PyramidKV: the budgets fall from layer to layer and average to the mean, and within a layer it is SnapKV."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quest: bounds dominate, pages that are not chosen are not read, and drafts change no text."""
+"""Quest: bounds dominate, pages that are not chosen are not read, and drafts do not change the text."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ AHEAD: dict[str, dict[str, Any]] = {
 def reading(
     settings: dict[str, Any] = SETTINGS, decoder: Decoder | None = None, text: list[int] = TEXT, **more: Any
 ) -> Lane:
-    """A lane that has read a prompt, its last token with the pass in which it may choose for the first time."""
+    """A lane that has read a prompt, its last token in the pass that may select pages for the first time."""
     lane = Lane("target", decoder or toys.pair()[0].decoder, build("policy", "quest", settings), **more)
     lane.read(text[:-1], compress=False)
     feed_tokens(lane, text[-1])
@@ -47,7 +47,7 @@ def reading(
 
 @torch.inference_mode()
 def by_hand(lane: Lane, token: int, count: int, dense: int) -> torch.Tensor:
-    """Logits [V] of a token that reads `count` pages a query head of what a lane holds; its first layers read everything."""
+    """Logits [V] of a token that reads `count` pages per query head of a lane's entries; its first layers read everything."""
     decoder, s, at = lane.decoder, lane.decoder.spec, len(lane.tokens)
     x = decoder.embed[token]
     for i, w in enumerate(decoder.layers):
@@ -108,7 +108,7 @@ def test_three_pages_are_read_however_small_the_budget(entries: int) -> None:
 
 @torch.inference_mode()
 def test_what_is_not_chosen_is_not_read() -> None:
-    """The pages that a pass has not read are made nonsense: the same pass gives the same logits."""
+    """The pages that a pass did not read are overwritten with NaN: the same pass gives the same logits."""
     lane = reading()
     logits = feed_tokens(lane, 7)
     lane.truncate(len(TEXT))
@@ -156,7 +156,7 @@ def test_the_bounds_follow_what_is_forgotten_and_written_anew() -> None:
 @pytest.mark.parametrize("rows", ["chain", "tree"])
 @torch.inference_mode()
 def test_each_row_of_a_draft_reads_what_it_would_one_by_one(rows: str) -> None:
-    """Also behind a page that the draft itself fills: 24 rows over 150 entries fill one and begin another."""
+    """Also after a page that the draft itself fills: 24 rows over 150 entries fill one and begin another."""
     tokens = toys.prompts(1, 24, seed=8)[0]
     lane = reading()
     if rows == "chain":

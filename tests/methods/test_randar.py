@@ -1,4 +1,4 @@
-"""RandAR: how large groups are, what a cell is drawn from, the law with a pass for each cell, and what order cannot change."""
+"""RandAR: group sizes, the distribution of a cell, the exact distribution with one pass per cell, and independence of order."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_every_cell_is_drawn_once_and_the_text_is_in_raster_order(steps: int) ->
 @pytest.mark.parametrize("steps", [9, 64])
 @torch.inference_mode()
 def test_a_cell_has_the_law_that_it_would_have_if_it_came_next(steps: int) -> None:
-    """The logits of each instruction are those of a fresh reading of all pairs of earlier groups and that instruction alone."""
+    """Each instruction's logits equal those of a fresh reading of all pairs of earlier groups and only that instruction."""
     session, seen = begun(randar(steps), seed=4), list[torch.Tensor]()
     session.start()
     whole = session.target.forward
@@ -91,7 +91,7 @@ def test_a_cell_has_the_law_that_it_would_have_if_it_came_next(steps: int) -> No
         seen.append(whole(feed, phase)[0])
         return seen[-1][None]
 
-    session.target.forward = forward  # type: ignore[method-assign] # listened to
+    session.target.forward = forward  # type: ignore[method-assign] # records the logits
     for _ in session.stream():
         pass
     made, instructions = toys.any_order_target().decoder, toys.any_order_target().spec.picture.cells
@@ -121,7 +121,7 @@ def test_the_order_within_a_group_changes_no_law_and_no_draw() -> None:
             and (a.columns["order"].tolist() != b.columns["order"].tolist() or len(a.places) == 1)
         )
         assert abs(a.confidence - b.confidence).max() < 1e-6
-        if len(a.places) > 1:  # later groups read these cells, and in which order is the model's business
+        if len(a.places) > 1:  # later groups read these cells, and the model may depend on their order
             break
     else:
         pytest.fail("the test needs a group of several cells")
@@ -138,14 +138,14 @@ def small() -> Model:
 
 @torch.inference_mode()
 def likely(read: list[int], allowed: int = 2) -> dict[int, float]:
-    """What the next token is drawn from behind `read`: the likeliest two, by a pass over everything."""
+    """The distribution of the next token after `read`: the likeliest two, by a pass over everything."""
     logits = small().decoder.forward(Feed.causal_chain(read, 0), None)[0, -1]
     best = logits.topk(allowed)
     return dict(zip(best.indices.tolist(), torch.softmax(best.values, 0).tolist(), strict=True))
 
 
 def counted(steps: int) -> dict[tuple[int, ...], float]:
-    """The law of pictures by every outcome of chance, that of the order too."""
+    """The distribution of pictures by every outcome of chance, including the order."""
     method = toys.method(strategy=("randar", {"steps": steps}), sampler=("top_k", {"k": 2}))
     law: dict[tuple[int, ...], float] = {}
 
@@ -163,7 +163,7 @@ def counted(steps: int) -> dict[tuple[int, ...], float]:
 
 
 def derived(sizes: list[int]) -> dict[tuple[int, ...], float]:
-    """The same by the model's own chain over groups of such sizes, each order as likely as the others."""
+    """The same distribution by the model's own chain over groups of these sizes, with all orders equally likely."""
     law: dict[tuple[int, ...], float] = {}
     for order in permutations(range(4)):
         ways: list[tuple[dict[int, int], float]] = [({}, 1 / 24)]

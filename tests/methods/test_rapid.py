@@ -1,4 +1,4 @@
-"""RAPID: at m = 0 the target's own law, else the paper's formula, with a second model that reads what was retrieved."""
+"""RAPID: at m = 0 the target's own distribution, otherwise the paper's formula, with a second model on the retrieved text."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_where_the_prompt_is_as_short_as_the_budget_both_read_the_same() -> None
 @torch.inference_mode()
 @pytest.mark.parametrize("alpha", [0.0, 0.3])
 def test_each_law_is_the_papers_formula_by_brute_force_whatever_drafts(alpha: float) -> None:
-    """Both texts are read anew for every token; p, q and the shift in plain numbers."""
+    """Both texts are read from scratch for every token; p, q and the shift in plain numbers."""
     second = toys.helper_models()["short"].decoder
     kept, n = retrieve_positions(toys.PROMPT, 8, 3, 3), len(toys.PROMPT)
     assert kept == [0, 1, 2, 3, 12, 13, 14], (

@@ -1,4 +1,4 @@
-"""RASD: the fused tree has the paths of both, what was found begins as the draft model would, and the law stays."""
+"""RASD: the fused tree has the paths of both, retrieved paths begin as the draft model would, and the distribution stays."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def law_after(text: list[int]) -> torch.Tensor:
 
 
 def followed(text: list[int], body: list[int], inside: bool) -> list[tuple[int, ...]]:
-    """The sheet's words, as a search: what stands behind the longest suffix of `text` in `body`, at every place."""
+    """The definition as a search: the tokens after the longest suffix of `text` in `body`, at every place."""
     for n in range(min(KNOBS["max_suffix"], len(text) - inside), KNOBS["min_suffix"] - 1, -1):
         hits = [i + n for i in range(len(body) - n + (not inside)) if body[i : i + n] == text[-n:]]
         if hits:
@@ -57,7 +57,7 @@ def followed(text: list[int], body: list[int], inside: bool) -> list[tuple[int, 
 
 
 def retrieved(text: list[int]) -> set[tuple[int, ...]]:
-    """The second tree: prefixes of what was found, pruned at the root, the most frequent ones, the shorter ones first."""
+    """The second tree: prefixes of the retrieved paths, pruned at the root; the most frequent first, then the shorter ones."""
     likely = law_after(text).topk(KNOBS["top_k"]).indices.tolist()
     found = [x for x in followed(text, text, True) + followed(text, IDS, False) if x and x[0] in likely]
     counts = Counter(x[:n] for x in found for n in range(1, len(x) + 1))
@@ -65,7 +65,7 @@ def retrieved(text: list[int]) -> set[tuple[int, ...]]:
 
 
 def grown(text: list[int]) -> set[tuple[int, ...]]:
-    """The first tree: every path read anew."""
+    """The first tree, with every path computed without a cache."""
     beam = BeamPool(KNOBS["width"])
     for _ in range(KNOBS["depth"]):
         paths = [path_of(Draft(beam.tokens, beam.parents), node) for node in beam.open]
@@ -74,7 +74,7 @@ def grown(text: list[int]) -> set[tuple[int, ...]]:
 
 
 def matched(paths: set[tuple[int, ...]], answer: list[int]) -> int:
-    """How far the answer can be followed."""
+    """How far the answer can be followed in the tree."""
     return max((n for n in range(len(answer) + 1) if tuple(answer[:n]) in paths), default=0)
 
 
@@ -119,8 +119,10 @@ def test_what_begins_as_the_draft_model_would_not_is_pruned() -> None:
 
 
 def test_example_by_hand(tmp_path: Path) -> None:
-    """The text 5 6 7 8 5 6: after 5 6 came 7 8 5 6. The file: 5 6 9 1, twice. Prefixes: 9 and 9 1 twice, then 7, 7 8, ... once.
-    Five of them: 9, 9 1, 7, 7 8, 7 8 5."""
+    """The text 5 6 7 8 5 6: after 5 6 came 7 8 5 6. The file: 5 6 9 1, twice.
+
+    Prefixes: 9 and 9 1 twice, then 7, 7 8, ... once. Five of them: 9, 9 1, 7, 7 8, 7 8 5.
+    """
     file = tmp_path / "ids.txt"
     file.write_text("5 6 9 1 0 5 6 9 1")
     knobs = dict(

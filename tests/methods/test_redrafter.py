@@ -1,4 +1,4 @@
-"""ReDrafter: a beam search with a recurrent net, whose beams become one tree; and why its tokens are no draws."""
+"""ReDrafter: a beam search with a recurrent net whose beams become one tree, and why its tokens count as chosen, not drawn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ V5 = toys.model(toys.decoder(toys.toy_spec(vocab=5), 3, torch.float64, sharp=2.0
 
 @torch.inference_mode()
 def beams_of(text: list[int], width: int, length: int, top: int) -> dict[tuple[int, ...], float]:
-    """Beam -> score, best first, by a search that reads every beam anew from its first token, with the net's formula."""
+    """Beam -> score, best first, by a search that reads every beam from its first token, with the net's formula."""
     decoder = toys.pair()[0].decoder
     net, h = decoder.heads["redrafter"], feature_of(text[:-1])[-1]
     found: dict[tuple[int, ...], float] = {(): 0.0}
@@ -68,8 +68,11 @@ def test_draft_holds_the_beams_of_a_search_that_reads_each_anew(width: int, leng
 
 
 def test_state_and_feature_worked_by_hand() -> None:
-    """d = 2, one unit, one block. The embedding (0, 5) becomes (0, sqrt(2)); W = (0, 1), U = 3, b = 0: s_0 = silu(sqrt(2)),
-    s_1 = silu(sqrt(2) + 3 s_0). With y = s, then y + silu(2 y), and O = (1, -1): h + (y, -y)."""
+    """d = 2, one unit, one block. The embedding (0, 5) becomes (0, sqrt(2)).
+
+    With W = (0, 1), U = 3, b = 0: s_0 = silu(sqrt(2)), s_1 = silu(sqrt(2) + 3 s_0). With y = s, then y + silu(2 y), and O = (1,
+    -1): h + (y, -y).
+    """
     head = ReDrafterNet(2, heads=2, inner=1, blocks=1)
     with torch.no_grad():
         head.told.weight.copy_(torch.tensor([[0.0, 1.0]]))
@@ -117,8 +120,11 @@ def test_law_is_the_targets_by_counting_every_outcome(settings: dict) -> None:
 
 
 def test_the_authors_rule_favours_what_the_net_likes_and_ours_does_not() -> None:
-    """Two beams of one token, the two likeliest of q. Theirs: each stays with min(1, p / q), the first that does is taken, and
-    where none does the token comes from max(p - q, 0): token 0, of probability 0.4, is written in 80 of 100 cases."""
+    """Two beams of one token, the two likeliest of q.
+
+    In the authors' rule each is kept with min(1, p / q), and the first kept one is taken. If none is kept, the token comes from
+    max(p - q, 0). So token 0, of probability 0.4, is written in 80 of 100 cases.
+    """
     p, q = rows([0.4, 0.3, 0.2, 0.05, 0.05], [0.5, 0.3, 0.1, 0.05, 0.05])
     stays = (p / q).clamp(max=1)
     theirs = torch.zeros(5, dtype=torch.float64)

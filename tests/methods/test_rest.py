@@ -1,4 +1,4 @@
-"""REST: the draft is the most frequent part of what a plain search finds in the datastore, and the file is judged first."""
+"""REST: the draft is the most frequent part of what a plain search finds in the datastore; the file is checked first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IDS = [int(x) for x in Path(toys.DATASTORE).read_text().split()]
 
 
 def places(text: list[int], knobs: dict) -> tuple[int, list[int]]:
-    """The sheet's words, as a search: the longest suffix with a hit, and all its hits."""
+    """The definition as a search: the longest suffix with a hit, and all its hits."""
     for n in range(min(knobs["max_suffix"], len(text)), knobs["min_suffix"] - 1, -1):
         hits = [i for i in range(len(IDS) - n + 1) if IDS[i : i + n] == text[-n:]]
         if hits:
@@ -63,7 +63,7 @@ def test_draft_is_the_most_frequent_of_what_a_search_finds(knobs: dict) -> None:
 
 
 def test_example_by_hand() -> None:
-    """After the suffix stands 5 6 7, 5 6 8 and 9 at an end: 5 twice, 5 6 twice, then what stands once, the shorter first."""
+    """The suffix is followed by 5 6 7, 5 6 8 and a final 9: 5 twice, 5 6 twice, then the single ones, the shorter first."""
     rows = np.array([[5, 6, 7], [5, 6, 8], [9, -1, -1]])
     assert frequent_prefixes(rows, 64) == ([5, 6, 9, 7, 8], [-1, 0, -1, 1, 1], [2, 2, 1, 1, 1])
     assert frequent_prefixes(rows, 3) == ([5, 6, 9], [-1, 0, -1], [2, 2, 1])

@@ -1,4 +1,4 @@
-"""int8, int4, codes, finequant: how far a weight may be off, what a matrix takes, and what is left of the model."""
+"""int8, int4, codes, finequant: the largest error of a weight, the bytes of a matrix, and what is left of the model."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_weight_is_off_by_half_a_step_at_most(
     name: str, settings: dict[str, Any], dtype: torch.dtype
 ) -> None:
     w = gaussian(outliers=0.01).to(dtype)
-    w[3] = 0.25  # no range at all
+    w[3] = 0.25  # a row without a range
     if name == "int8":
         step = w.double().abs().amax(1, keepdim=True) / 127
     else:
@@ -81,7 +81,7 @@ def test_a_group_that_does_not_divide_a_matrix_is_refused(name: str) -> None:
 
 
 def kl(weights: str) -> float:
-    """Mean KL of the text's laws, of lab to what was made of it."""
+    """Mean KL divergence over the text, from lab to the model made of it."""
     tokens = torch.from_numpy(np.load(CALIBRATION).astype(np.int64))[:512].tolist()
     p, q = (
         lab(x).decoder.forward(Feed.causal_chain(tokens, 0), None)[0].log_softmax(-1) for x in ("", weights)
@@ -113,9 +113,9 @@ def test_a_pass_is_priced_by_the_bytes_of_its_storages(weights: str) -> None:
 
 def test_finequant_takes_small_groups_where_outliers_are() -> None:
     one = rounding("finequant")
-    group = one.group_of  # type: ignore[attr-defined] # FineQuant's
+    group = one.group_of  # type: ignore[attr-defined] # defined by FineQuant
     assert group(gaussian()) == 256 and group(gaussian(outliers=0.001)) < 256
-    assert {rounding("finequant", min_group=128).group_of(gaussian(outliers=0.01))} == {128}  # type: ignore[attr-defined] # as above
+    assert {rounding("finequant", min_group=128).group_of(gaussian(outliers=0.01))} == {128}  # type: ignore[attr-defined]
     assert group(torch.randn(4, 48)) == 48, "the row, where no group divides it"
 
 

@@ -1,4 +1,4 @@
-"""Rows that leave: those that drew least attention, gathered as a mask would have it, nested, recorded and priced."""
+"""Rows that leave: those with the least attention, gathered as a mask would have it, nested, recorded and priced."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ RULES = [("row_pruning", {}), ("magic_pyramid", dict(threshold=0.0, min_layers=1
 def masked(
     decoder: Decoder, ids: list[int], keep: float, at: tuple[int, ...], asked: list[int]
 ) -> tuple[Tensor, list[list[int]]]:
-    """Logits [T, V] of rows that all pass through every product, of which those that left are masked away; and by layer who was
-    there. Written out: scores, sums and choices of its own."""
+    """Logits [T, V] of rows that all run every product, with the rows that left masked away; and the rows of each layer.
+
+    Written out: scores, sums and choices of its own.
+    """
     s, feed, T = decoder.spec, Feed.causal_chain(ids, 0), len(ids)
     job, x, left, told = (
         AttentionBlock(decoder.stack, feed, None, None),
@@ -63,7 +65,7 @@ def masked(
 
 
 def ruled(decoder: Decoder, name: str, settings: dict) -> tuple[Lane, AdaptiveDepth]:
-    """A lane and a rule that it reads under."""
+    """A lane and a rule for reading with it."""
     rule = build("adaptive_depth", name, settings)
     lane = Lane("target", decoder, CachePolicy(), needs=rule.needs)
     lane.set_depth_rule(rule)
@@ -72,7 +74,7 @@ def ruled(decoder: Decoder, name: str, settings: dict) -> tuple[Lane, AdaptiveDe
 
 @torch.inference_mode()
 def read(lane: Lane, rule: AdaptiveDepth, ids: list[int], asked: list[int]) -> tuple[Tensor, list[list[int]]]:
-    """Logits [R, V] of the places asked, and by layer the rows that ran it, of a text that both sides are read of."""
+    """Logits [R, V] of the requested places, and by layer the rows that ran it, of a text with bidirectional attention."""
     feed = Feed.causal_chain(ids, 0, logits=asked)
     logits = lane.forward(feed, "canvas", skip=rule.plan(0, feed), depth=rule)[0]
     lane.rollback()

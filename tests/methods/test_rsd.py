@@ -97,7 +97,7 @@ def test_without_branches_it_is_a_draft_model_chain(made: Drafter) -> None:
 
 @sizes("runs", usual=2000, full=6000)
 def test_rsd_s_levels_are_sequences_drawn_without_replacement(runs: int) -> None:
-    """Of 9 sequences of 2 tokens, 2 are drawn without replacement: how often each is among them, and first."""
+    """Of 9 sequences of 2 tokens, 2 are drawn without replacement: how often each is among them, and how often first."""
     logits = logit_table(3, seed=5, scale=1.0)
     session = started(RSDS(width=2, depth=2), table_model(logits, 3))
     start = tuple(enumerate(PROMPT))
@@ -138,7 +138,7 @@ def test_rsd_s_scores_fall_and_a_first_child_keeps_its_parents() -> None:
 
 
 class At(Chance):
-    """One uniform."""
+    """Always the same uniform."""
 
     def __init__(self, u: float):
         super().__init__(0)
@@ -150,7 +150,7 @@ class At(Chance):
 
 @pytest.mark.parametrize("location", [-1000.0, -3.0, 0.0, 2.0, 1000.0])
 def test_lower_is_the_quantile_of_a_cut_gumbel(location: float) -> None:
-    """P(G < g | G < bound) = exp(exp(location - bound) - exp(location - g)); the noise that is left is 1 - u."""
+    """P(G < g | G < bound) = exp(exp(location - bound) - exp(location - g)); the remaining noise is 1 - u."""
     bound = 0.5
     for u in (0.0, 0.1, 0.5, 0.999):
         g = draw_gumbel_below(location, bound, At(u), 0)

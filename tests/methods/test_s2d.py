@@ -1,4 +1,4 @@
-"""Sorted drafts: each token is what the shallowest sure sub-model says over all that was drafted, and no layer runs twice."""
+"""Sorted drafts: each token is the answer of the shallowest sure sub-model over the whole draft; no layer runs twice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def drafting(count: int = 40, sampler="greedy", model=DEEP, prompt=toys.PROMPT, 
 
 @torch.inference_mode()
 def law(text: list[int], layers: int) -> torch.Tensor:
-    """float [V]: what the first layers under the last norm say behind a text, in one fresh pass."""
+    """float [V]: the distribution of the first layers with the last norm after a text, in one fresh pass."""
     whole = DEEP.decoder
     short = Decoder(
         replace(whole.spec, n_layers=layers), whole.embed, whole.layers[:layers], whole.norm, whole.head
@@ -41,7 +41,10 @@ def law(text: list[int], layers: int) -> torch.Tensor:
 def test_each_token_is_drafted_by_the_shallowest_sub_model_that_is_sure_over_all_that_was_drafted(
     sampler,
 ) -> None:
-    """By brute force: a fresh pass of each sub-model over text and draft. Entries made up above an exit would show here."""
+    """By brute force: a fresh pass of each sub-model over text and draft.
+
+    Approximated entries above an exit would show here.
+    """
     drafted, deeper, after, text = 0, 0, 0, list(toys.PROMPT)
     session = drafting(30, sampler)
     for step in session.sink.steps:
@@ -94,7 +97,7 @@ def test_no_layer_runs_twice_for_a_token_and_the_check_goes_on_where_each_stands
 
 
 def test_at_the_ends_of_the_threshold_it_is_a_draft_of_the_first_or_of_the_last_sub_model() -> None:
-    """P: threshold 0 is exit 1 everywhere, a threshold above every probability the full draft."""
+    """P: threshold 0 always uses exit 1, a threshold above every probability the full draft."""
     for bar, layers in ((0.0, EXITS[0]), (1.01, EXITS[-1])):
         sorted_ = drafting(thresholds=[bar])
         fixed = toys.decode(

@@ -1,4 +1,4 @@
-"""Samplers: each law by its own words, their limits, their order, and draws that follow the law."""
+"""Samplers: each distribution by its definition, their limits, their order, and draws that follow the distribution."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def kept(warped: Tensor) -> set[int]:
     ("name", "settings"), [*toys.variants("sampler"), ("top_p", {"p": 0.0}), ("min_p", {"p": 1.0})]
 )
 def test_sampler_is_pure_and_leaves_something(name: str, settings: dict) -> None:
-    """State and logits that go in are unchanged; the law has a token; the same question has the same answer."""
+    """The input state and logits are unchanged, the distribution has a token, and the same question has the same answer."""
     sampler = build("sampler", name, settings)
     state = sampler.start([3, 1, 4], V, ALPHABET)
     for seed in range(20):
@@ -149,7 +149,7 @@ def test_order_of_a_chain_matters() -> None:
 
 
 def test_stage_of_a_chain_sees_what_the_stages_before_left() -> None:
-    """mu moves by the surprise under the law that entered mirostat, not under the raw one."""
+    """mu moves by the surprise under the distribution that entered mirostat, not under the raw one."""
     chain, z = (
         Chain(stages=[made("temperature", temperature=0.5), made("mirostat", target_surprise=2.0)]),
         logits(2),
@@ -185,13 +185,13 @@ def test_draws_follow_the_law(name: str) -> None:
 
 
 def zipf(exponent: float) -> Tensor:
-    """Logits of a law in which rank r has a probability proportional to r^-exponent."""
+    """Logits of a distribution in which rank r has a probability proportional to r^-exponent."""
     return -torch.arange(1, 2001, dtype=torch.float64).log() * exponent
 
 
 @pytest.mark.parametrize("tau", [2.0, 3.0, 5.0])
 def test_mirostat_holds_the_surprise(tau: float) -> None:
-    """On a Zipf law the mean surprise is tau, and mu_T = mu_0 - eta * sum(surprise - tau) while mu is not clamped."""
+    """On a Zipf distribution the mean surprise is tau, and mu_T = mu_0 - eta * sum(surprise - tau) while mu is not clamped."""
     z = zipf(1.0 if tau == 5 else 1.5)
     sampler, chance = made("mirostat", target_surprise=tau, learning_rate=0.1), Chance(1)
     full = z.log_softmax(0) / math.log(2)

@@ -1,4 +1,4 @@
-"""Samples: each is the text of a run of its own, and their prompt is held and read once."""
+"""Samples: each is the text of a separate run, and their prompt is held and read once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONG = toys.prompts(1, length=300, seed=7)[0]
 
 
 def texts(session: Any) -> list[list[int]]:
-    """The samples' texts, put together again from the trace alone."""
+    """The samples' texts, reassembled from the trace alone."""
     alive: list[list[int]] = []
     ended: list[tuple[int, list[int]]] = []
     names: list[int] = []
@@ -110,7 +110,7 @@ def test_bytes_are_the_prefix_once_and_the_sum_of_the_tails() -> None:
 
 
 def test_a_pass_is_said_to_read_the_prefix_once() -> None:
-    """Counted: the naive pass reads it for every sample."""
+    """As counted, the naive pass reads the prefix for every sample."""
     made = toys.decode(toys.method(strategy=("samples", {"samples": 6}), **HOT), prompt=LONG, count=5)
     one = made.sink.steps[-1].passes[0]
     assert (one.batch, one.held, one.shared) == (6, 303, 299)

@@ -1,4 +1,4 @@
-"""Schedules: the rules by which a draft gets its length, that none changes the text's law, and what they refuse."""
+"""Schedules: the rules for a draft's length, that none changes the text's distribution, and what they refuse."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DRAFTERS = {
     "layer_skip": dict(max_draft_tokens=4, skip_ratio=0.5, min_probability=0.0),
 }
 DRAWING = ["greedy", ("temperature", {"temperature": 0.9})]
-MODELS_ONLY = ("specdec_pp", "goodput")  # they ask for a draft model
+MODELS_ONLY = ("specdec_pp", "goodput")  # these require a draft model
 
 
 def scheduled(schedule: Any, drafter: str = "draft_model", sampler: Any = "greedy", **more: Any) -> Session:
@@ -51,7 +51,7 @@ def scheduled(schedule: Any, drafter: str = "draft_model", sampler: Any = "greed
 
 
 def said(session: Session) -> list[dict[str, Any]]:
-    """What the schedule noted of each draft."""
+    """The schedule's notes of each draft."""
     return [step.draft.notes["schedule"] for step in session.sink.steps if step.draft]
 
 
@@ -61,7 +61,7 @@ def outcome(drafted: int, accepted: int) -> DraftOutcome:
 
 
 def asked(room: int = 99) -> Context:
-    return Context(list(toys.PROMPT), None, {}, None, None, None, room, 1)  # type: ignore[arg-type] # lengths alone are asked
+    return Context(list(toys.PROMPT), None, {}, None, None, None, room, 1)  # type: ignore[arg-type] # only lengths are used
 
 
 # ---- every schedule
@@ -139,7 +139,7 @@ VOCAB, BEGINNING = 2, [1, 0, 1]  # so that whole runs of some length can be walk
 
 
 class Stated(TableDecoder):
-    """A table whose state after a row is that row's law."""
+    """A table with each row's distribution as the state after the row."""
 
     def forward(self, feed, cache, probe=None, skip=None, depth=None, ran=None):
         logits = super().forward(feed, cache, probe, skip, depth)
@@ -157,7 +157,7 @@ def judged(logits: Any, vocab: int) -> Model:
 
 
 class FromTheStart(Walk):
-    """Whole runs; a schedule begins each of them anew."""
+    """Walk whole runs; the schedule starts again with each of them."""
 
     def go_to(self, tokens: list[int], state: Any) -> None:
         super().go_to(tokens, state)
@@ -173,7 +173,7 @@ class FromTheStart(Walk):
 def walked(
     schedule: Schedule, kind: str, sampler: str, drafter: DraftModel, length: int
 ) -> tuple[float, set[int]]:
-    """How far the method's law is from the target's, and the lengths that its drafts had."""
+    """The distance of the method's distribution from the target's, and the lengths of its drafts."""
     target, draft = worlds(VOCAB, kind)
     method = Method(drafter=drafter, schedule=schedule, sampler=SAMPLERS[sampler][0])
     walk = FromTheStart(
@@ -201,7 +201,7 @@ def walked(
 def test_the_law_is_the_targets_whatever_the_schedule_decides(
     name, settings, sampler, kind, monkeypatch
 ) -> None:
-    monkeypatch.setattr(confidence, "ENOUGH", 1)  # so that the threshold moves in so short a text
+    monkeypatch.setattr(confidence, "ENOUGH", 1)  # so that the threshold changes even in such a short text
     costs = cycle([LinearPassTime(4.0, 0.1, 0.0), LinearPassTime(0.9, 0.1, 0.0)])
     monkeypatch.setattr(LinearPassTime, "from_profile", classmethod(lambda cls, spec, machine: next(costs)))
     off, lengths = walked(build("schedule", name, settings), kind, sampler, DraftModel(max_draft_tokens=2), 5)
@@ -210,7 +210,7 @@ def test_the_law_is_the_targets_whatever_the_schedule_decides(
 
 
 def test_a_token_taken_back_by_its_own_probability_would_change_the_law() -> None:
-    """What the walk above would see if a schedule dropped the token that made it stop: the law depends on it then."""
+    """The walk above would detect a schedule that drops the token which made it stop: the distribution would depend on it."""
 
     class Dropping(DraftModel):
         def propose(self, ctx):
@@ -343,7 +343,7 @@ def test_auto_takes_the_value_that_the_head_was_calibrated_for_and_the_header_ha
 
 @torch.inference_mode()
 def test_the_head_judges_each_token_by_the_state_behind_it() -> None:
-    """a_i is the head on the draft model's state of token i, read anew; the last token is checked without a score."""
+    """a_i is the head on the draft model's state of token i, without a cache. The last token is checked without a score."""
     session = scheduled(("specdec_pp", {"threshold": 0.6, "max_draft_tokens": 9}))
     _, draft = toys.pair()
     head = draft.decoder.heads["specdec"]
@@ -439,7 +439,7 @@ def test_k_falls_to_nothing_as_the_batch_grows_and_never_with_alpha() -> None:
 
 
 def test_alpha_is_a_moving_average_of_what_was_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a draft of 4 with 1 accepted, 2 were judged: the last two never. Counts before it fade by `memory`."""
+    """In a draft of 4 with 1 accepted, 2 were judged, and the last two never were. Earlier counts decay by `memory`."""
     monkeypatch.setattr(goodput, "PRIOR", 2.0)
     session = scheduled(("goodput", {"alpha": 0.5, "decay": 0.5}), count=2)
     rule = session.method.schedule
@@ -456,7 +456,7 @@ def test_alpha_is_a_moving_average_of_what_was_judged(monkeypatch: pytest.Monkey
 
 
 def test_what_goodput_notes_gives_its_choice_again() -> None:
-    """From the notes alone: k is the best for the alpha and times beside it, or a probe after steps without a draft."""
+    """From the notes alone: k is the best for the recorded alpha and times, or a probe after steps without a draft."""
     session = scheduled(("goodput", {"probe_interval": 2}), count=60)
     notes, probes = said(session), 0
     for note in notes:
@@ -478,7 +478,7 @@ def test_times_of_this_machine_are_a_line_through_what_was_timed() -> None:
     made.costs = {n: 30.0 + 2.5 * n for n in ROWS}
     line = LinearPassTime.measure(made)
     assert (line.fixed, line.row, line.entry) == (pytest.approx(30.0), pytest.approx(2.5), 0.0)
-    made.costs = {n: 30.0 - n for n in ROWS}  # noise: more rows never take less
+    made.costs = {n: 30.0 - n for n in ROWS}  # noise: more rows never really take less time
     assert LinearPassTime.measure(made) == LinearPassTime(pytest.approx(30 - 31 / 5), 0.0, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Scissorhands: its bits are a recount of the rows, bursts keep the budget, and what is recent never leaves."""
+"""Scissorhands: its bits equal a recount of the rows, bursts keep the budget, and recent entries never leave."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def held(made: Lane) -> list[list[list[int]]]:
 
 
 def step(made: Lane, root: int, path: list[int], wrong: int) -> None:
-    """Read a draft that branches at every node, one branch refused, and commit the path."""
+    """Read a draft that branches at every node, with one branch refused, and commit the path."""
     tokens = [t for token in path for t in (wrong, token)]
     parents = [p for i in range(len(path)) for p in [2 * i - 1] * 2]
     made.forward(Draft(tokens, parents).build_feed(root, len(made.tokens)))
@@ -36,7 +36,7 @@ def step(made: Lane, root: int, path: list[int], wrong: int) -> None:
 
 
 class Recount:
-    """What the rows alone say: for each layer, head and entry the verdicts of the last rows that saw it, by row."""
+    """The result from the rows alone: for each layer, head and entry the verdicts of the last rows that saw it, by row."""
 
     def __init__(self, window: int):
         self.rows: deque[int] = deque(maxlen=window)  # positions of the last rows
@@ -45,7 +45,7 @@ class Recount:
         ] = {}  # (layer, head, position) -> rows that found it below uniform
 
     def add(self, layer: int, row: int, weights: list[list[float]], entries: list[list[int]]) -> None:
-        """weights [H][n] of a row over the entries at the positions `entries` [H][n]."""
+        """Add weights [H][n] of a row over the entries at the positions `entries` [H][n]."""
         if row not in self.rows:
             self.rows.append(row)
         for h in range(H):
@@ -61,7 +61,7 @@ class Recount:
 @pytest.mark.parametrize("window", [5, 8, 13])
 @torch.inference_mode()
 def test_the_bits_are_a_recount_of_the_rows_and_choose_who_leaves(window: int) -> None:
-    """Over a prompt and drafts with refused nodes: counters, kept sets, bursts, all from recorded rows."""
+    """Over a prompt and drafts with refused nodes: counters, kept sets and bursts, all from recorded rows."""
     made, recount = lane(pivotal_entries=9, recent=3, window=window, drop_share=0.5), Recount(window)
     text = toys.prompts(1, 80, seed=5)[0]
     probe = Probe(Needs("rows"))

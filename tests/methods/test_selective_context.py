@@ -1,4 +1,4 @@
-"""Selective Context: scores are the scorer's own losses, and by them units leave, the least first."""
+"""Selective Context: scores are the scorer's own losses, and by them units are removed, those with the least first."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ LONG = [
 
 
 WORDS = Words(TEXTS)
-WORDS.marks, WORDS.front = frozenset({USER, END}), [END]  # type: ignore[attr-defined] # what a tokenizer has
+WORDS.marks, WORDS.front = frozenset({USER, END}), [END]  # type: ignore[attr-defined] # attributes of a tokenizer
 
 
 def run(prompt: list[int] | None = None, known: bool = True, **knobs: Any) -> Trace:
-    """The trace of a token behind the cut prompt."""
+    """The trace of one token after the compressed prompt."""
     big, small = toys.pair()
     if known:
-        big, small = (replace(x, tokenizer=WORDS) for x in (big, small))  # type: ignore[arg-type] # stands in for one
+        big, small = (replace(x, tokenizer=WORDS) for x in (big, small))  # type: ignore[arg-type] # a substitute tokenizer
     made = toys.method(prompt_compression=("selective_context", knobs))
     session = Session(
         big, made, prompt or LONG, models={"draft": small} if "draft" in made.lanes else {}, max_new_tokens=2
     )
-    return toys.finish_session(session).sink  # type: ignore[return-value] # put there by the call
+    return toys.finish_session(session).sink  # type: ignore[return-value] # set by the call
 
 
 @torch.no_grad()
 def losses(which: int, text: list[int]) -> np.ndarray:
-    """float [T - 1]: of every token but the first, by one dense pass."""
+    """float [T - 1]: the loss of every token but the first, by one dense pass."""
     laws = toys.pair()[which].decoder.forward(Feed.causal_chain(text, 0), None)[0].log_softmax(-1)
     return np.array([-float(laws[i, token]) for i, token in enumerate(text[1:])])
 
@@ -135,7 +135,7 @@ def test_ratio_0_is_the_plain_run_and_asks_nobody() -> None:
 
 
 def test_a_smaller_budget_is_the_same_cut_made_from_the_record() -> None:
-    """What a slider shows: scores are those of the record, whatever was kept of it."""
+    """The budget slider relies on this: scores are those of the record, whatever was kept of the prompt."""
     one, other = run(reduce_ratio=0.2).prefill.cut, run(reduce_ratio=0.6).prefill.cut
     assert np.array_equal(reasons_under_budget(one, other.budget), other.reason) and not np.array_equal(
         one.reason, other.reason
@@ -144,7 +144,7 @@ def test_a_smaller_budget_is_the_same_cut_made_from_the_record() -> None:
 
 def test_without_words_the_units_are_tokens_and_the_last_stays() -> None:
     cut = run(known=False, reduce_ratio=0.5).prefill.cut
-    # and the one nothing foretells
+    # the last one, and the first one, which has no prediction
     assert cut.unit == "token" and cut.units is None and cut.reason.tolist().count(STAYS) == 2
     assert len(cut.kept) == len(LONG) - (len(LONG) - 2) // 2 and cut.kept[0] == 0
 

@@ -1,4 +1,4 @@
-"""Sequoia: the programme's tree is the best of its size, and children accepted at its rates yield what it says."""
+"""Sequoia: the dynamic programme's tree is the best of its size; children accepted at its rates yield the expected tokens."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ VECTORS = [(0.6, 0.3), (0.4, 0.35, 0.2), (0.3, 0.1, 0.5), (0.0, 0.9), (0.5, 0.5,
 
 @cache
 def worth(rates: tuple[float, ...], nodes: int, depth: int, children: int | None = None) -> float:
-    """Expected tokens of the best tree with exactly `nodes` nodes, its root among them, by trying every way to give the
-    last child its nodes. -inf: none."""
+    """Expected tokens of the best tree with exactly `nodes` nodes, its root among them; -inf if there is none.
+
+    Found by trying every number of nodes for the last child.
+    """
     if children is None:
         return max((worth(rates, nodes, depth, b) for b in range(len(rates) + 1)), default=-math.inf)
     if children == 0:
@@ -39,7 +41,7 @@ def worth(rates: tuple[float, ...], nodes: int, depth: int, children: int | None
 
 
 def every_tree(rates: tuple[float, ...], nodes: int, depth: int) -> float:
-    """The same by listing the trees: sets of rank paths, closed under parent and earlier sibling."""
+    """The same number by listing the trees: sets of rank paths, closed under parent and earlier sibling."""
     grown = {frozenset[tuple[int, ...]]()}
     for _ in range(nodes):
         grown = {tree | {path} for tree in grown for path in _open(tree, len(rates), depth)}
@@ -88,17 +90,20 @@ def value(tree: Template, rates: tuple[float, ...]) -> float:
 
 
 def test_a_tree_made_by_hand() -> None:
-    """P = (0.5, 0.4), 3 nodes, 2 levels. Two children: 1 + 0.5 + 0.4; the third node under the first one adds 0.5 x 0.5, more
-    than 0.4 x 0.5 under the second one."""
+    """P = (0.5, 0.4), 3 nodes, 2 levels.
+
+    Two children give 1 + 0.5 + 0.4. The third node under the first one adds 0.5 x 0.5, more than 0.4 x 0.5 under the second
+    one.
+    """
     tree = sequoia_tree((0.5, 0.4), 3, 2)
     assert (tree.parents, tree.ranks) == ((ROOT, ROOT, 0), (0, 1, 0))
     assert tree.expected == pytest.approx(2.15)
-    # no tree has three nodes then: two are best
+    # with one level no tree has three nodes: two are best
     assert sequoia_tree((0.5, 0.4), 3, 1).expected == pytest.approx(1.9)
 
 
 def test_acceptance_at_the_rates_yields_what_the_programme_says() -> None:
-    """Walk down the tree by chance: at every place the child of rank b is the accepted one with probability P[b]."""
+    """Walk down the tree at random: at every place the child of rank b is the accepted one with probability P[b]."""
     tree, rng, runs = sequoia_tree(RATES, 24, 6), random.Random(3), 20_000
     lengths = []
     for _ in range(runs):

@@ -1,4 +1,4 @@
-"""Budgets as a share of the prompt: what they come to, what they free, and that they stay fixed in the run and its forks."""
+"""Budgets as a share of the prompt: their entries, the memory that they free, and that run and forks keep them fixed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def budget(policy: Any) -> int:
     ],
 )
 def test_the_budget_is_the_share_of_the_prompt(name: str, share: float, prompt: int, due: int) -> None:
-    """And what it came to stands in the knobs, from which the same prompt makes the same again."""
+    """The knobs hold the resulting numbers, from which the same prompt makes the same policy again."""
     policy = begun(name, prompt, budget_share=share)
     assert budget(policy) == due and policy.knobs()["budget_share"] == share
     assert begun(name, prompt, **policy.knobs()) == policy
@@ -93,7 +93,7 @@ def ran(name: str, prompt: list[int], share: float, **parts: Any) -> Session:
 
 @pytest.mark.parametrize("name", PARTS)
 def test_the_memory_falls_with_the_share(name: str) -> None:
-    """What the trace says is held is the budget, its bytes are those of the storages, and smaller budgets free more."""
+    """The recorded held entries equal the budget, their bytes are those of the storages, and smaller budgets free more."""
     prompt, sizes = toys.prompts(1, 320)[0], []
     for share in (0.75, 0.5, 0.2):
         session = ran(name, prompt, share)
@@ -136,7 +136,7 @@ def test_a_share_does_what_the_numbers_that_it_comes_to_do(name: str, drafter: A
     ids=["none", "seed", "drafter", "share"],
 )
 def test_a_fork_keeps_to_the_prompt_of_the_run(change: dict[str, Any]) -> None:
-    """The text is twice as long where it leaves the run, and the budget is still a share of what was asked."""
+    """At the fork the text is twice as long, and the budget is still a share of the original prompt."""
     prompt = toys.prompts(1, 50, seed=2)[0]
     parts: dict[str, Any] = dict(
         policy=("h2o", dict(heavy=3, recent=1, budget_share=0.5)), drafter="trie", sampler=WARM
@@ -178,7 +178,7 @@ def test_a_fork_keeps_to_the_prompt_of_the_run(change: dict[str, Any]) -> None:
     ids=lambda x: x[0],
 )
 def test_trees_on_the_shipped_pair_with_a_quarter_of_the_prompt(drafter: tuple[str, dict[str, Any]]) -> None:
-    """Evicting at commits only, never a node that was refused, and held entries as the trace tells them."""
+    """Eviction happens at commits only, never of a refused node, and held entries are as the trace records them."""
     model = load("lab")
     assert model.tokenizer is not None
     prompt = model.tokenizer.encode("\n\n".join(PROMPTS.values()))

@@ -1,4 +1,4 @@
-"""Speculative Jacobi decoding: each draft has the law that it was drawn from, greedy text, and drafts that improve."""
+"""Speculative Jacobi decoding: each draft has the distribution that it was drawn from, greedy text, and improving drafts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def watched(sampler=HEAT, **knobs):
 def test_behind_a_refusal_a_place_has_the_law_that_the_target_gave_it_in_the_pass_before(
     refill, sampler
 ) -> None:
-    """After the sampler; new places are uniform, or copies of their left neighbour without a law."""
+    """After the sampler; new places are uniform, or copies of their left neighbour without a distribution."""
     session, seen = watched(sampler, window=6, initial_guess=refill)
     anew = fresh = 0
     for before, outcome in zip([None, *seen], seen, strict=False):
@@ -101,7 +101,7 @@ def painter() -> Model:
 
 
 def painted(model: Model, label: int, strategy: str = "draft_verify", heat: float = 0.0, **parts: str) -> Run:
-    """A whole picture of that class."""
+    """A complete picture of that class."""
     names = {"strategy": strategy, "sampler": "temperature", **parts}
     return run_text(
         model,
@@ -124,7 +124,7 @@ def test_a_picture_at_temperature_zero_is_the_greedy_one_and_jacobis(painter: Mo
 
 
 def test_a_drawn_picture_takes_well_below_a_pass_a_cell(painter: Model) -> None:
-    """The usual knobs; each record is derived again. lantern keeps more of the same drafts."""
+    """With the default knobs each record is re-derived. lantern keeps more of the same drafts."""
     rules = ("lossless", "lantern")
     made = {
         rule: [painted(painter, x, heat=1.0, drafter="sjd", acceptance=rule) for x in range(10)]

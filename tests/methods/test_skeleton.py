@@ -1,4 +1,4 @@
-"""Skeleton-of-Thought: an outline, then its points side by side; what does not parse goes on as plain decoding."""
+"""Skeleton-of-Thought: an outline, then its points side by side; an outline that does not parse continues as plain decoding."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POINTS = [("1", "rain in the hills"), ("2", "a bed"), ("3", "a way to the sea")]
 
 
 class Outlining(Decoder):
-    """A model that writes a certain text from a certain place on, and behind that what it likes."""
+    """A model that writes a given text from a given place on, and its own text after that."""
 
     at = 0
     text: tuple[int, ...] = ()
@@ -72,7 +72,7 @@ def test_each_point_is_a_run_of_its_own_behind_the_outline(ends: bool, parts: di
     plain, outline = made.tokenizer.encode_plain, [x for x in first.tokens if x != bytewise.END]
     assert first.given == plain(ASK) and first.tokens[: len(plain(OUTLINE))] == plain(OUTLINE)
     assert first.why == ("stop_token" if ends else "outline")
-    for i, (number, words) in reversed([*enumerate(POINTS, 1)]):  # in whatever order
+    for i, (number, words) in reversed([*enumerate(POINTS, 1)]):  # in any order
         asked = plain(EXPAND.format(number=number, point=words))
         prompt = [*PROMPT, *first.given, *outline, *asked]
         alone = run(made, prompt, 12, None, seed=7 + i, stop_tokens=[bytewise.END], parts=parts)
@@ -101,7 +101,7 @@ def test_passes_are_those_of_outline_and_longest_point_and_the_prefix_is_there_o
         "what is alike is read once"
     )
     held = [step.cache[0].held for step in session.sink.steps]
-    end = held[len(first.tokens) - 1]  # behind the outline all that has been read is what points read
+    end = held[len(first.tokens) - 1]  # after the outline, only the points' own reads are added
     assert end == len(PROMPT) + len(first.given) + len(first.tokens) + reads[0].tokens - 1
 
 

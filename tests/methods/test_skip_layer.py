@@ -1,4 +1,4 @@
-"""SkipLayer: tokens choose their sub-layers by routers; open ones are the whole model, bit for bit."""
+"""SkipLayer: routers choose sub-layers for each token; with open routers it is the whole model, bit for bit."""
 
 from __future__ import annotations
 

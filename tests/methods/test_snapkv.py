@@ -1,4 +1,4 @@
-"""SnapKV: the kept set is that of the prompt's full attention, its own logits stay, and text costs what plain text costs."""
+"""SnapKV: the kept set matches the prompt's full attention, the prompt's logits stay, and decoding costs what plain does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def end(n: int) -> list[int]:
 def test_kept_set_is_that_of_the_full_maps(
     layout: int, seeds: int, lengths: tuple[int, ...], monkeypatch
 ) -> None:
-    """However the prompt is cut into chunks, and with its last token in a pass of its own."""
+    """For any chunking of the prompt, and with its last token in a separate pass."""
     spread = set()
     for seed, length, chunk, pool in product(range(seeds), lengths, (512, 3), ("mean", "max")):
         monkeypatch.setattr("decodescope.engine.decoding.bases.lane.CHUNK", chunk)
@@ -67,7 +67,7 @@ def test_a_layer_with_a_window_votes_inside_it() -> None:
 
 
 def test_prompt_logits_are_those_of_the_full_cache_and_passes_are_fused_behind_it() -> None:
-    """Bit for bit; the first token that is written has read everything, and no later pass is asked for anything."""
+    """Bit for bit; the first written token has read everything, and later passes record nothing."""
     plain = toys.decode(prompt=toys.PROMPT * 3, count=8)
     session = toys.decode(toys.method(policy=("snapkv", KNOBS)), toys.PROMPT * 3, count=8)
     steps, others = session.sink.steps, plain.sink.steps
@@ -98,7 +98,7 @@ def test_a_share_is_divided_and_the_window_takes_half_at_most() -> None:
 
 
 def test_a_fork_cuts_where_the_prompt_ended() -> None:
-    """Whatever the run's first commit held: the entries are those of a run under the policy from its first step on."""
+    """For any first commit of the run: the entries are those of a run under the policy from its first step on."""
     draft = dict(drafter=("draft_model", dict(max_draft_tokens=4)))
     run = toys.decode(toys.method(**draft), toys.PROMPT * 3, count=30)
     assert len(run.sink.steps[0].emitted) > 1, "the test needs a first commit of several"

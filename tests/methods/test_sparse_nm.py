@@ -1,4 +1,4 @@
-"""N:M sparsity: exactly N of every M stay, the largest ones, and bytes are those of values and places."""
+"""N:M sparsity: exactly N of every M weights stay, the largest ones, and bytes are those of values and places."""
 
 from __future__ import annotations
 

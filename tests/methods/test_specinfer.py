@@ -1,4 +1,4 @@
-"""SpecInfer: trees of several models, merged where nothing was drawn, side by side where something was, judged exactly."""
+"""SpecInfer: trees of several models, merged if nothing was drawn, side by side if something was, judged exactly."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WARPS = ["T=1", "T=1.5, top-p 0.8", "penalty, mirostat", "greedy"]
 
 
 def trees(count: int, seed: int) -> list[Tree]:
-    """Random trees over three tokens, equal siblings among them."""
+    """Random trees over three tokens, with equal siblings among them."""
     dice = random.Random(seed)
     sizes = [dice.randint(0, 9) for _ in range(count)]
     return [
@@ -69,7 +69,7 @@ def test_the_union_is_associative(seed: int) -> None:
 
 
 def test_union_by_hand() -> None:
-    """5 6 and 5 7 beside 5 7 8 and 9: 5 and 5 7 are shared."""
+    """5 6 and 5 7, merged with 5 7 8 and 9: 5 and 5 7 are shared."""
     tokens, parents, places = merge_trees([([5, 6, 7], [-1, 0, 0]), ([5, 7, 8, 9], [-1, 0, 1, -1])])
     assert (tokens, parents, places) == ([5, 6, 7, 8, 9], [-1, 0, 0, 2, -1], [[0, 1, 2], [0, 2, 3, 4]])
 
@@ -91,7 +91,7 @@ def test_the_text_has_the_targets_law_whatever_the_models(
 
 
 class Merging(SpecInfer):
-    """What must not be done: a token that two models drew is one node, with the first one's law."""
+    """A forbidden variant: a token that two models drew becomes one node, with the first one's distribution."""
 
     def propose(self, ctx: Context) -> Draft:
         made = super().propose(ctx)
@@ -109,15 +109,17 @@ class Merging(SpecInfer):
 
 
 def test_merging_what_was_drawn_would_bend_the_law() -> None:
-    """So the test above can fail."""
+    """This shows that the test above can fail."""
     for kind in ("mixed", "independent"):
         law = walk(Merging(models=2, branching="1"), kind, "T=1", 3).text_distribution()
         assert distribution_distance(law, true_law(3, "T=1", 3)) > 1e-6
 
 
 def test_two_models_by_hand() -> None:
-    """p = (.5, .3, .2); model 1 drew 2 from (.2, .2, .6), model 2 drew 0 from (.5, .1, .4). 2 is kept in 1/3. Else what is left
-    is (.3, .1, 0) / .4, of which 0 has .75 against .5: always kept."""
+    """p = (.5, .3, .2); model 1 drew 2 from (.2, .2, .6), and model 2 drew 0 from (.5, .1, .4).
+
+    2 is kept in 1/3. Otherwise the residual is (.3, .1, 0) / .4, in which 0 has .75 against .5: always kept.
+    """
     p = rows([0.5, 0.3, 0.2], [0.2, 0.2, 0.6], [0.1, 0.8, 0.1])
     q = rows([0.2, 0.2, 0.6], [0.5, 0.1, 0.4])
     draft = Draft([2, 0], [-1, -1], "mixed", q, [0, 1], [None, None])
@@ -148,7 +150,7 @@ def session(settings: dict, sampler: str = "temperature", count: int = 60) -> Se
 
 @torch.inference_mode()
 def after(role: str, text: list[int]) -> torch.Tensor:
-    """Logits float64 [V] of the model in `role`, which reads the text anew."""
+    """Logits float64 [V] of the model in `role`, which reads the text without a cache."""
     read = toys.pair()[0] if role == "target" else toys.helper_models()[role]
     return read.decoder.forward(Feed.causal_chain(text, 0), None)[0, -1]
 
@@ -252,7 +254,7 @@ def test_the_page_which_has_one_draft_model_says_where_there_are_more(tmp_path: 
 
 
 def test_one_model_and_k_seq_go_together() -> None:
-    """Siblings of one law are what spectr wants; copies of an accepted token pool their children."""
+    """spectr requires siblings of one distribution; copies of an accepted token pool their children."""
     target, draft = worlds(3, "independent")
     method = Method.from_names(
         {"drafter": "specinfer", "acceptance": "spectr"}, {"drafter": {"branching": "2,1"}}

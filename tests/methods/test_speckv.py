@@ -21,7 +21,7 @@ N = 36
 
 
 def lane(decoder: Decoder, name: str = "speckv", **settings: Any) -> Lane:
-    """A lane whose draft model is its own."""
+    """A lane with its own decoder as the draft model."""
     made = Lane("target", decoder, build("policy", name, settings))
     made.open = lambda role, needs: Lane(role, decoder, build("policy", "keep_all"), needs=needs)
     made.policy.begin(decoder.spec, N)

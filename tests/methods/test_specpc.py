@@ -1,4 +1,4 @@
-"""SpecPC: the scores of the draft model's whole maps, and what is chosen by them."""
+"""SpecPC: the scores of the draft model's whole maps, and the tokens chosen by them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pc(**knobs: Any) -> Any:
 
 @torch.no_grad()
 def due(prompt: list[int], ahead: list[int], window: int, layer: int) -> np.ndarray:
-    """float [n]: by the draft model's whole maps, read at once, one weight after another."""
+    """float [n]: the scores by the draft model's whole maps, read at once, one weight after another."""
     n, probe = len(prompt), Probe(Needs("rows"))
     toys.pair()[1].decoder.forward(Feed.causal_chain(prompt + ahead, 0), None, probe)
     largest = np.zeros(n)
@@ -92,7 +92,7 @@ def test_a_window_in_several_passes_has_the_same_scores(monkeypatch: pytest.Monk
 
 
 def test_a_needle_that_the_draft_model_attends_to_most_stays_with_its_neighbours() -> None:
-    """Wherever it stands before the window, with room for no more than the window and the needle's surroundings."""
+    """At any place before the window, with room only for the window and the needle's surroundings."""
     places = set()
     for prompt in toys.prompts(6, length=40, seed=11):
         cut = toys.decode(

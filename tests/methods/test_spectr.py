@@ -1,4 +1,4 @@
-"""k-SEQ: the target's law exactly, accepted as often as its formula says, and never more than the optimum."""
+"""k-SEQ: exactly the target's distribution, accepted as often as its formula gives, and never more than the optimum."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WARPS = ["T=0.7", "T=1.5, top-p 0.8", "penalty, mirostat", "greedy"]
 
 
 def pairs(count: int, vocab: int, seed: int = 0) -> list[tuple[Tensor, Tensor]]:
-    """Random laws float64 [V], from nearly flat to nearly certain, some with tokens that only one of them has."""
+    """Random distributions float64 [V], from nearly flat to nearly certain, some with tokens that only one of them has."""
     g = torch.Generator().manual_seed(seed)
     logits = (
         torch.randn(count, 2, vocab, generator=g, dtype=torch.float64)
@@ -102,8 +102,10 @@ def test_acceptance_stays_between_the_guarantee_and_the_optimum(k: int) -> None:
 
 @pytest.mark.parametrize(("vocab", "k"), [(3, 2), (4, 3), (5, 2)])
 def test_the_optimum_is_the_best_transport(vocab: int, k: int) -> None:
-    """A rule is a transport of the drafts to tokens; what it may accept is what it can send to a drafted token. The largest
-    such mass, as a linear program, and the formula over all sets of tokens."""
+    """A rule is a transport of the drafts to tokens; it can accept only the mass that it can send to a drafted token.
+
+    The largest such mass is computed as a linear program, and by the formula over all sets of tokens.
+    """
     for p, q in pairs(12, vocab, seed=5):
         drafts = list(product(range(vocab), repeat=k))
         sent = [(i, y) for i, xs in enumerate(drafts) for y in set(xs)]
@@ -142,7 +144,7 @@ def test_equal_laws_refuse_nothing() -> None:
 
 
 def test_all_chains_with_the_accepted_token_go_on() -> None:
-    """Two chains begin with 0. Once 0 is accepted, both second tokens may be, and the path is that of the accepted one."""
+    """Two chains begin with 0. Once 0 is accepted, both second tokens may be, and the path follows the accepted one."""
     p = rows([0.9, 0.05, 0.05], *[[0.1, 0.1, 0.8]] * 2, *[[0.3, 0.3, 0.4]] * 2)
     q = rows([0.5, 0.3, 0.2], [0.5, 0.3, 0.2], [0.4, 0.5, 0.1], [0.4, 0.5, 0.1])
     seen = set()
@@ -157,7 +159,7 @@ def test_all_chains_with_the_accepted_token_go_on() -> None:
 
 
 def judge(tokens: list[int], parents: list[int], p: Tensor, q: Tensor, chance):
-    """The verdict on a tree whose node i was drawn from q[i]; p [N + 1, V] are the target's laws."""
+    """The verdict on a tree whose node i was drawn from q[i]; p [N + 1, V] are the target's distributions."""
     draft = Draft(tokens, parents, "iid", q, list(range(len(tokens))), [None] * len(tokens))
     logits = p.log()
     return SpecTr().verify(
@@ -168,7 +170,7 @@ def judge(tokens: list[int], parents: list[int], p: Tensor, q: Tensor, chance):
 
 
 def test_the_record_tells_each_verdict_again() -> None:
-    """ok is u * (rho q) < p, rho being the place's; places follow each other at every success."""
+    """ok is u * (rho q) < p, with the rho of the place; places follow each other at every success."""
     parts = dict(
         drafter=("chains", {"max_draft_tokens": 3, "chains": 3}), acceptance="spectr", sampler="temperature"
     )

@@ -1,4 +1,4 @@
-"""SPEED: the text is the target's, several tokens are really in flight, and the ticks are those of tokens moved one by one."""
+"""SPEED: the text is the target's, several tokens are really in flight, and the ticks match tokens moved one by one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def said(session: Session) -> list[dict[str, Any]]:
 
 
 def copied(layers: int, doing: int) -> Any:
-    """A model of which only the first layers add anything: an exit behind these is always right."""
+    """A model in which only the first layers add anything: an exit after these is always right."""
     decoder = toys.decoder(toys.toy_spec(n_layers=layers), 3, torch.float64)
     for layer in decoder.layers[doing:]:
         layer.out, layer.down = layer.out * 0, layer.down * 0
@@ -51,17 +51,19 @@ def copied(layers: int, doing: int) -> Any:
 
 @torch.inference_mode()
 def guess(text: list[int], e: int) -> int:
-    """What the first e layers under the last norm call likeliest behind a text."""
+    """The likeliest token after a text according to the first e layers with the last norm."""
     whole = DEEP.decoder
     short = Decoder(replace(whole.spec, n_layers=e), whole.embed, whole.layers[:e], whole.norm, whole.head)
     return int(short.forward(Feed.causal_chain(text, 0), None)[0, -1].argmax())
 
 
 def simulated(prompt: list[int], text: list[int], e: int) -> tuple[list[int], int]:
-    """The tick at which each token of a greedy text stands, and the most that were in flight, by moving every token in
-    flight one layer a tick and letting each that has run e layers name another."""
+    """The tick at which each token of a greedy text is finished, and the most tokens in flight.
+
+    Every token in flight moves one layer per tick, and each one that has passed e layers guesses the next token.
+    """
     layers, tick, ends, most = DEEP.spec.n_layers, 0, list[int](), 0
-    flight = [[prompt[-1], 0]]  # token, layers that it has run
+    flight = [[prompt[-1], 0]]  # token, layers that it has passed
     read = list(prompt)
     for token in text:
         while flight[0][1] < layers:

@@ -1,4 +1,4 @@
-"""Staged speculation: what the draft model writes has its own law, however well the table guesses, and costs it less."""
+"""Staged speculation: the draft model's text has its own distribution, however well the table guesses, and costs it less."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_text_has_the_targets_law_through_both_checks(table: str, sampler: s
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sampler", ["T=1", "T=1.5, top-p 0.8", "penalty, mirostat"])
 def test_drafts_have_the_law_of_the_draft_model_alone(sampler: str, kind: str) -> None:
-    """Counted over all outcomes of a proposal, beside a draft model without a table; the recorded laws are the same."""
+    """Counted over all outcomes of a proposal, against a draft model without a table; recorded distributions agree too."""
     laws = []
     for drafter in (Staged(max_draft_tokens=3, max_table_tokens=2, ngram=2), DraftModel(max_draft_tokens=3)):
         law: dict[tuple, float] = defaultdict(float)
@@ -97,8 +97,10 @@ def test_without_guesses_it_is_the_draft_model() -> None:
 
 
 def test_a_step_by_hand() -> None:
-    """A draft model that goes on with 3 1 4 3 1 4 ...: the table has seen it all, so 4 guesses are kept and a fifth token
-    is added, then the last of 6 is written alone."""
+    """A draft model that continues with 3 1 4 3 1 4 ...
+
+    The table has seen all of it, so 4 guesses are kept and a fifth token is added; then the last of 6 is written alone.
+    """
     drafter, said = build("drafter", "staged", dict(max_draft_tokens=6, max_table_tokens=4)), [3, 1, 4] * 10
     session = Session(
         toys.pair()[0], Method(drafter=drafter), REPEATS, models={"draft": toys.pair()[1]}, max_new_tokens=20
@@ -141,7 +143,7 @@ def test_the_recorded_laws_are_those_of_a_new_reading() -> None:
 
 
 def test_the_check_inside_leaves_the_texts_own_draws() -> None:
-    """The token that two methods settle for with one seed is the first `token` draw at its position."""
+    """The token that two methods choose with one seed is the first `token` draw at its position."""
     target, small = toys.pair()
     method = toys.method(drafter=("staged", dict(max_draft_tokens=6)), sampler="temperature")
     session = Session(target, method, REPEATS, models={"draft": small}, max_new_tokens=60, seed=1)

@@ -1,4 +1,4 @@
-"""Superposed decoding: what is fed is the weighted mean of the drafts' embeddings, what parts them are counted n-grams."""
+"""Superposed decoding: the input is the weighted mean of the drafts' embeddings; counted n-grams separate the drafts."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_passes_are_as_many_as_tokens_of_one_row_each_whatever_k_is(k: int) -> N
 
 
 def test_a_text_ends_only_where_it_is_among_the_best(corpus: Path) -> None:
-    """One draft: it ends where greedy decoding does."""
+    """With one draft the text ends where greedy decoding ends."""
     plain = toys.greedy_text(SMALL.decoder, PROMPT, 20)
     for stop in set(plain):
         due = plain[: plain.index(stop) + 1]
@@ -140,7 +140,7 @@ def test_a_text_ends_only_where_it_is_among_the_best(corpus: Path) -> None:
 
 
 def test_candidates_tell_what_was_chosen_from(corpus: Path) -> None:
-    """Of each step's rows the best k went on, with the probabilities that they name."""
+    """The best k of each step's rows were continued, with the probabilities that the rows record."""
     session = superposed(corpus=corpus, drafts=3, temperature=1.0, candidates=6)
     refused = 0
     for step in session.sink.steps:

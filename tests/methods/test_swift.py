@@ -1,4 +1,4 @@
-"""SWIFT: any set leaves the text alone, the score is what a reading without cache gives, and the best one found is kept."""
+"""SWIFT: no skip set changes the text, the score equals a computation without a cache, and the best set found is kept."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def told(session) -> list[tuple[int, dict]]:
 
 @torch.inference_mode()
 def matchness(decoder: Decoder, text: list[int], skip: Skip, start: int, window: int) -> float:
-    """By definition, one place at a time, each behind a cache that holds what stands before the window."""
+    """By definition, one place at a time, each after a cache that holds the tokens before the window."""
     hits, cache = 0, KVCache(decoder.spec, dtype=decoder.dtype)
     if start:
         decoder.forward(Feed.causal_chain(text[:start], 0), cache)
@@ -131,7 +131,7 @@ def test_swift_keeps_a_candidate_only_if_it_is_better_on_the_same_window() -> No
 
 @pytest.mark.nightly
 def test_swift_accepts_more_with_sets_that_match_better() -> None:
-    """Every set of three of the six inner sub-layers, its matchness over a whole text against its drafts of one token."""
+    """For every set of three of the six inner sub-layers: its matchness over a whole text against its drafts of one token."""
     text, words = (
         [*toys.PROMPT, *toys.greedy_text(DEEP.decoder, toys.PROMPT, 40)],
         [f"{kind}{i}" for kind in "af" for i in (1, 2, 3)],
@@ -213,17 +213,17 @@ def test_swift_rests_while_the_window_is_not_in_the_cache() -> None:
 
 
 def test_most_promising_by_hand() -> None:
-    """Three sub-layers, one left out: 100 scored 0.5, 010 scored 0.9 and is in use. 100 was seen, so 001 is what is left."""
+    """Three sub-layers, one skipped: 100 scored 0.5, 010 scored 0.9 and is in use. 100 was tried, so only 001 is left."""
     seen = torch.tensor([[1, 0, 0], [0, 1, 0]], dtype=torch.bool)
     assert propose_subset(seen, [0.5, 0.9], seen[1], 8).tolist() == [False, False, True]
     assert propose_subset(torch.eye(3, dtype=torch.bool), [0.5, 0.9, 0.2], seen[1], 8) is None
 
 
 def test_most_promising_has_the_highest_bound() -> None:
-    """Written again with an inverse, for one pair of sets at a time."""
+    """Computed again with an inverse, for one pair of sets at a time."""
     g = torch.Generator().manual_seed(3)
     seen = torch.stack([torch.rand(8, generator=g).argsort() < 4 for _ in range(12)])
-    scores = [float(x[:2].sum()) / 2 for x in seen]  # leaving out the first two is good
+    scores = [float(x[:2].sum()) / 2 for x in seen]  # skipping the first two is good
     used = seen[max(range(12), key=scores.__getitem__)]
     y = torch.tensor(scores, dtype=torch.float64)
     signal, noise = max(float(y.var(correction=0)), 1 / 128), 1 / 128

@@ -1,4 +1,4 @@
-"""TidalDecode: the reads that its formula counts, the sets that its layers share, and drafts that change no text."""
+"""TidalDecode: the reads that its formula counts, the sets that its layers share, and drafts that do not change the text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def decoder(group: int = 2) -> Decoder:
 
 
 def lane(settings: dict[str, Any] = SETTINGS, group: int = 2, text: list[int] = TEXT) -> Lane:
-    """One that has read a prompt, and chooses from the next token on."""
+    """A lane that has read a prompt, and selects entries from the next token on."""
     made = Lane("target", decoder(group), build("policy", "tidal_decode", settings))
     made.policy.begin(made.decoder.spec, len(text))
     made.read(text[:-1], compress=False)
@@ -37,8 +37,10 @@ def lane(settings: dict[str, Any] = SETTINGS, group: int = 2, text: list[int] = 
 
 @torch.inference_mode()
 def by_hand(made: Lane, token: int) -> tuple[torch.Tensor, list[list[set[int]]], list[float | None]]:
-    """Logits [V] of a token, by layer and query head the entries of its set, and by layer what of its attention these get, a
-    mean over the heads; None: a layer that notes nothing."""
+    """Logits [V] of a token, the selected entries by layer and query head, and their share of the attention by layer.
+
+    The share is a mean over the heads; None: a layer without a note.
+    """
     decoder, s, at, policy = made.decoder, made.decoder.spec, torch.tensor([len(made.tokens)]), made.policy
     x, noted, sets, covered = decoder.embed[token], [], [], []
     for i, w in enumerate(decoder.layers):
@@ -82,7 +84,7 @@ def test_the_layers_behind_read_what_the_last_choosing_layer_has_noted() -> None
 
 
 def test_what_is_covered_is_the_attention_that_falls_on_what_is_noted() -> None:
-    """Of the first row of a pass, in the two layers that look at everything; it is said once."""
+    """Noted for the first row of a pass, in the two layers that read everything; it is recorded once."""
     made = lane()
     made.policy.notes()
     covered = by_hand(made, 7)[2]
@@ -101,13 +103,13 @@ def test_what_is_covered_is_the_attention_that_falls_on_what_is_noted() -> None:
 
 
 def test_reads_are_those_of_the_formula() -> None:
-    """Of one query head a KV head: n in start + 2 layers, in the others k, of which one may be the token itself."""
+    """With one query head per KV head: n reads in start + 2 layers, k in the others, one of which may be the token itself."""
     made = lane(group=1)
     feed_tokens(made, 7)
     n, (k, start, layers) = len(TEXT), (SETTINGS["top_k"], SETTINGS["selection_layer"], 6)
     read = made.passes[-1].read
     assert read is not None and made.board is not None
-    own = sum(k - x for i in made.board.chosen for x in read[i])  # the token itself, where it is in the set
+    own = sum(k - x for i in made.board.chosen for x in read[i])  # the token itself, if it is in the set
     assert sum(map(sum, read)) + own == 2 * ((start + 2) * n + (layers - start - 2) * k) and own <= 2 * 3
     assert all(k - 1 <= x <= k for i in made.board.chosen for x in read[i])
     shared = lane(group=2)

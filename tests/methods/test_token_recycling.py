@@ -1,4 +1,4 @@
-"""Token recycling: the table holds what the target last said, and the templates are the best trees of their size."""
+"""Token recycling: the table holds the target's latest top tokens, and the templates are the best trees of their size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from decodescope.engine.methods.drafters.shared.trees import best_tree
 
 
 def test_table_holds_the_top_successors_at_a_place_where_the_token_was_read() -> None:
-    """After a step A[t] is the top 8 of a row whose token is t, of the accepted one if there is any."""
+    """After a step A[t] is the top 8 of a row with the token t, of the accepted row if there is one."""
     session = Session(
         *toys.pair()[:1], toys.method(drafter=("token_recycling", {"nodes": "24"})), toys.PROMPT
     )
@@ -51,7 +51,7 @@ def test_template_is_prefix_closed(size: int) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("rates", [(0.6, 0.3), (0.4, 0.35, 0.2), (0.9, 0.05), (0.5, 0.5)])
 def test_template_is_the_best_tree_of_its_size(rates: tuple[float, ...], size: int) -> None:
-    """Against every prefix-closed set of `size` rank paths."""
+    """Compared with every prefix-closed set of `size` rank paths."""
     paths = [p for depth in range(1, size + 1) for p in product(range(len(rates)), repeat=depth)]
     worth = {p: torch.tensor([rates[r] for r in p], dtype=torch.float64).prod().item() for p in paths}
     grown = {frozenset[tuple[int, ...]]()}
@@ -79,7 +79,7 @@ def test_without_a_table_there_is_nothing_to_draft_or_id_0_along_the_first_ranks
 
 @pytest.mark.parametrize("unread", ["stop", "zero"])
 def test_what_follows_a_token_that_was_never_read(unread: str) -> None:
-    """Every node is its parent's successor of its rank in the table as it stood; a token without a row has none, or id 0."""
+    """Every node has its parent's successor of its rank in the table at that time; a token without a row has none, or id 0."""
     knobs = {"nodes": "24", "table_from_prompt": False, "unseen_token": unread}
     session = Session(
         toys.pair()[0], toys.method(drafter=("token_recycling", knobs)), toys.PROMPT, max_new_tokens=40

@@ -1,4 +1,4 @@
-"""TOVA: one set for a layer, which follows from the set before and the newest row, and from nothing else."""
+"""TOVA: one set for a layer, which follows from the previous set and the newest row, and from nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def tova(decoder: Decoder) -> Lane:
 
 
 def cut(reference: Masked) -> int:
-    """Let the reference keep in each layer what the row that it has just read gives most to; how often that row's own went."""
+    """Let the reference keep in each layer the entries with most of the last row's attention; count how often its own left."""
     newest = 0
     for i, heads in enumerate(reference.kept):
         given = (reference.mass[i].sum(0) / reference.spec.n_heads).tolist()
@@ -39,7 +39,7 @@ def cut(reference: Masked) -> int:
 @pytest.mark.parametrize("layout", [4, 2, 1])
 @torch.inference_mode()
 def test_equals_an_explicit_mask_and_the_newest_may_go(layout: int) -> None:
-    """Token by token behind a prompt: the same sets and logits; now and then a token's own entry leaves at once."""
+    """Token by token after a prompt: the same sets and logits; sometimes a token's own entry leaves at once."""
     decoder = sharp(n_kv_heads=layout)
     for store in decoder.layers:
         store.qkv *= 2
@@ -61,7 +61,7 @@ def test_equals_an_explicit_mask_and_the_newest_may_go(layout: int) -> None:
 
 @torch.inference_mode()
 def test_nothing_is_remembered() -> None:
-    """Two lanes that hold the same and read the same keep the same, whatever their entries were given before."""
+    """Two lanes that hold and read the same keep the same, whatever attention their entries received before."""
     lanes = [tova(sharp()) for _ in range(2)]
     for lane in lanes:
         lane.read(toys.PROMPT)

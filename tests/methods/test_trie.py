@@ -1,4 +1,4 @@
-"""Trie: the counts are those of a plain search, the draft is the best part of what was found, and decay keeps it small."""
+"""Trie: the counts equal those of a plain search, the draft is the best part of the matches, and decay keeps it small."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from decodescope.testing.walk import Walk, distribution_distance
 
 
 def context(text: list[int], prompt: int, room: int = 99) -> Context:
-    return Context(text, None, {}, None, None, None, room, prompt)  # type: ignore[arg-type] # it looks at the text alone
+    return Context(text, None, {}, None, None, None, room, prompt)  # type: ignore[arg-type] # only the text is used
 
 
 def counted(text: list[int], path: list[int]) -> int:
@@ -62,7 +62,7 @@ def test_counts_equal_a_plain_search(length: int) -> None:
 
 
 def searched(text: list[int], prompt: int, knobs: dict) -> set[tuple[int, ...]]:
-    """The sheet's words, as a search over all windows: the paths of the best nodes below the last suffix that is tried."""
+    """The definition as a search over all windows: the paths of the best nodes below the last suffix that is tried."""
     found: set[tuple[int, ...]] = set()
     for n in range(min(knobs["max_suffix"], len(text)), 0, -1):
         suffix, scores = text[-n:], {}
@@ -87,7 +87,7 @@ def searched(text: list[int], prompt: int, knobs: dict) -> set[tuple[int, ...]]:
     ("nodes", "query", "weight"), [(64, 2, 1e-4), (6, 3, 1e-4), (5, 1, 0.5), (1, 2, 0.0)]
 )
 def test_draft_is_the_best_of_what_a_search_finds(nodes: int, query: int, weight: float) -> None:
-    """Equals may be chosen one way or the other, so that scores and depths are compared, node for node."""
+    """Equal nodes may be chosen in any order, so scores and depths are compared, node for node."""
     knobs = dict(nodes=nodes, max_suffix=query, output_weight=weight, depth=4)
     chance, cut = random.Random(nodes), 0
     prompt, text = ([chance.randrange(4) for _ in range(40)] for _ in range(2))
@@ -109,7 +109,7 @@ def test_draft_is_the_best_of_what_a_search_finds(nodes: int, query: int, weight
 
 
 def test_example_by_hand() -> None:
-    """1 2 3 | 1 2 3 | 1 2 4 | 1: after 1 stands 2, three times; then 3 twice and 4 once; what follows these less often."""
+    """1 2 3 | 1 2 3 | 1 2 4 | 1: after 1 comes 2, three times; then 3 twice and 4 once; the tokens after these are rarer."""
     drafter = build("drafter", "trie", dict(depth=3, nodes=5, max_suffix=1))
     prompt = [1, 2, 3, 1, 2, 3, 1, 2, 4, 1]
     drafter.begin(context(prompt, len(prompt)))
@@ -136,7 +136,7 @@ def test_mask_row_of_a_node_is_its_ancestors_and_siblings_differ() -> None:
 
 
 def test_the_prompt_comes_first_unless_the_text_weighs_more() -> None:
-    """After 7 the prompt says 1, once; the text says 2, twice."""
+    """After 7 the prompt has 1, once; the text has 2, twice."""
     prompt, text = [7, 1, 5], [7, 2, 7, 2, 7]
     for weight, first in ((1e-4, 1), (0.5, 2), (1.0, 2)):
         drafter = build("drafter", "trie", dict(depth=1, nodes=2, max_suffix=1, output_weight=weight))
@@ -145,7 +145,7 @@ def test_the_prompt_comes_first_unless_the_text_weighs_more() -> None:
 
 
 def test_decay_halves_the_counts_of_the_text_alone() -> None:
-    """Three nodes of the trie of 1 have an f_out: one more than there may be."""
+    """Three nodes of the trie of 1 have an f_out: one more than allowed."""
     drafter = build("drafter", "trie", dict(depth=1, max_output_nodes=2, max_suffix=1))
     drafter.begin(context([1, 9, 1, 9], 4))
     drafter.propose(context([1, 9, 1, 9, *[1, 2, 1, 2, 1]], 4))

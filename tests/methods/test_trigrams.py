@@ -1,4 +1,4 @@
-"""The trigram table: what is found is what would have been worked out, the table is bounded, and layers below do not run."""
+"""The trigram table: a hit equals the computed value, the table is bounded, and the layers below do not run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WIDE = toys.toy_spec(n_layers=4, causal=False, heads=("trigrams",), mask_token=1
 
 
 def ruled(decoder: Decoder, **settings: object) -> tuple[Lane, object]:
-    """A lane and a rule that has met it."""
+    """A lane and a rule that is attached to it."""
     lane, rule = Lane("target", decoder, CachePolicy()), build("adaptive_depth", "trigrams", settings)
     rule.attach_lane(lane)
     rule.begin(decoder.spec)
@@ -42,7 +42,7 @@ def said(lane: Lane, rule: object, ids: list[int]) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("heads", ["none", "trigrams"])
 def test_what_is_found_is_what_would_have_been_worked_out_bit_for_bit(dtype: torch.dtype, heads: str) -> None:
-    """Whatever else was missing: in one run a table is filled text by text, in the other nothing is ever kept."""
+    """Whatever else is missing: in one run a table is filled text by text, in the other nothing is ever kept."""
     decoder = toys.decoder(WIDE, dtype=dtype).pack_weights()
     kept, afresh = ruled(decoder, heads=heads), ruled(decoder, heads=heads, table_size=0)
     hits = misses = 0
@@ -61,7 +61,7 @@ def test_a_state_is_that_of_three_tokens_alone_wherever_they_stand() -> None:
     rule.plan(0, feed)
     for row in range(len(ids)):
         alone = [ids[max(row - 1, 0)], ids[row], ids[min(row + 1, len(ids) - 1)]]
-        for start in (0, 100):  # rotation knows distances alone
+        for start in (0, 100):  # rotation depends only on distances
             due = read(Feed.causal_chain(alone, start), None, 2)[0, 1]
             assert torch.allclose(feed.states[0, row], due, atol=1e-12)
     assert torch.equal(feed.states[0, 2], feed.states[0, 6]) and not torch.equal(

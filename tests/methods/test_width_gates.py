@@ -1,4 +1,4 @@
-"""Width gates: the share that is asked for goes, counted in weights, and what stays says what the masked model says."""
+"""Width gates: the requested share of weights is removed, and the remaining model equals the masked model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXT = CalibrationData(
 
 
 def held(decoder: Decoder) -> int:
-    """Numbers in the matrices of the layers."""
+    """The number of weights in the matrices of the layers."""
     return sum(
         x.numel() for layer in decoder.layers for x in (layer.qkv, layer.out, layer.gate_up, layer.down)
     )

@@ -1,4 +1,4 @@
-"""Window and StreamingLLM: what is kept, at which positions, against an explicit mask and a full re-rotation."""
+"""Window and StreamingLLM: which entries are kept, at which positions, against an explicit mask and a full re-rotation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def streaming(sinks: int, recent: int) -> Keep:
 
 
 def read(reference: Masked, tokens: list[int]) -> torch.Tensor:
-    """Logits [T, V] of tokens of which each sees what would be held had they come one by one."""
+    """Logits [T, V] of tokens; each sees what would be held if they came one by one."""
     return torch.cat([reference.read([token]) for token in tokens])
 
 
@@ -52,7 +52,7 @@ def test_window_equals_an_explicit_mask_at_original_positions(size: int, decoder
 def test_streaming_equals_raw_keys_that_are_all_rotated_anew(
     sinks: int, recent: int, decoder: Decoder
 ) -> None:
-    """A layer's own window is counted in the cache too: one that is as wide as the cache keeps its eye on the sinks."""
+    """A layer's own window counts positions in the cache too: a window as wide as the cache always includes the sinks."""
     made = lane("streaming_llm", decoder, sink_tokens=sinks, recent=recent)
     reference = Masked(decoder, streaming(sinks, recent), in_cache=True)
     assert torch.allclose(made.read(toys.PROMPT), read(reference, toys.PROMPT)[-1], atol=1e-10)
@@ -79,7 +79,7 @@ def test_streaming_in_float32_is_within_its_rounding() -> None:
 @pytest.mark.parametrize("decoder", [DECODER, WINDOWED], ids=["plain", "windowed"])
 @torch.inference_mode()
 def test_in_a_tree_each_path_is_read_as_a_chain(decoder: Decoder, needs: Needs) -> None:
-    """In one pass, and in several whose rows wait for a verdict."""
+    """In one pass, and in several passes with rows that wait for a verdict."""
     made = Lane(
         "target", decoder, build("policy", "streaming_llm", dict(sink_tokens=2, recent=8)), needs=needs
     )
@@ -99,7 +99,7 @@ def test_in_a_tree_each_path_is_read_as_a_chain(decoder: Decoder, needs: Needs) 
 
 @torch.inference_mode()
 def test_far_beyond_the_context_a_distance_is_still_a_distance() -> None:
-    """Angles of float32 would leave 7e-3 in logits up to 11 at position 100,000; those of float64 leave rounding."""
+    """Float32 angles leave an error of 7e-3 in logits up to 11 at position 100,000; float64 angles leave only rounding."""
     text, logits = toys.PROMPT * 2, []
     for context, start in ((32, 0), (32, 100_000), (200_000, 100_000)):
         decoder = toys.decoder(toys.toy_spec(max_positions=context), toys.LIVELY, torch.float32)
@@ -113,7 +113,7 @@ def test_far_beyond_the_context_a_distance_is_still_a_distance() -> None:
 def test_a_prompt_beyond_the_context_is_read_in_constant_memory(
     needs: Needs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In chunks, which no logit tells; places stay below those of a cache and a chunk, and memory does too."""
+    """Chunks do not change the logits; positions and memory stay below those of a cache and a chunk."""
     monkeypatch.setattr("decodescope.engine.decoding.bases.lane.CHUNK", 64)
     decoder = toys.decoder(toys.toy_spec(max_positions=32), toys.LIVELY, torch.float64)
     made = Lane(
@@ -137,8 +137,10 @@ def test_a_prompt_beyond_the_context_is_read_in_constant_memory(
 
 
 def test_rotation_is_a_group_action() -> None:
-    """A key rotated to 3 and then by 4 is the key rotated to 7: re-rotating by the difference is the same. The decoder's own
-    rotation is that of the reference."""
+    """A key rotated to 3 and then by 4 is the key rotated to 7: re-rotating by the difference is the same.
+
+    The decoder's own rotation is that of the reference.
+    """
     key = torch.randn(1, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
     def turned(x: torch.Tensor, at: int) -> torch.Tensor:
@@ -155,7 +157,7 @@ def test_rotation_is_a_group_action() -> None:
 )
 @torch.inference_mode()
 def test_bytes_follow_the_formula_and_do_not_grow(name: str, settings: dict[str, int]) -> None:
-    """2 L H_kv S D b for keys and values, and once entries left 4 L H_kv S for positions; S is the capacity in whole pages."""
+    """2 L H_kv S D b for keys and values; after evictions also 4 L H_kv S for positions. S is the capacity in whole pages."""
     made, spec = lane(name, **settings), toys.SPEC
     made.read(toys.PROMPT)
     for token in toys.prompts(1, 150, seed=1)[0]:
@@ -183,7 +185,7 @@ def test_streaming_runs_beyond_the_trained_context_in_constant_memory() -> None:
 
 
 def test_what_is_wider_than_the_context_is_limited_by_it() -> None:
-    """Sinks and window must have places that the model knows: a text ends at the context where they have more than that."""
+    """Sinks and window must fit into the positions that the model knows; otherwise a text ends at the context."""
     small = toys.model(toys.decoder(toys.toy_spec(max_positions=32), toys.LIVELY, torch.float64))
     for recent, share, reason in (
         (30, 0.0, "context_full"),
@@ -215,7 +217,7 @@ def test_what_is_wider_than_the_context_is_limited_by_it() -> None:
 
 
 def test_streaming_with_speculation_evicts_at_commits_only() -> None:
-    """And each row of a draft sees what it would see one by one, its sinks where they would stand."""
+    """Each row of a draft sees what it would see one by one, with its sinks at the positions that they would have."""
     parts = dict(policy=("streaming_llm", {"sink_tokens": 2, "recent": 8}))
     session = toys.decode(toys.method(**parts, drafter=("draft_model", {"max_draft_tokens": 4})), count=60)
     for step in session.sink.steps:

@@ -47,8 +47,11 @@ def decoded(method: Method, model: Model | None = None, count: int = 200, **more
 
 
 def pushed(height: int, width: int, window: int) -> list[list[int]]:
-    """The passes by the rule itself: a row is alive once the row above has `window` cells, the second one once the first is
-    whole, and each pass gives every row that was alive before it one cell."""
+    """The passes by the rule itself.
+
+    A row is alive once the row above has `window` cells; the second row is alive once the first is whole. Each pass gives one
+    cell to every row that was alive before it.
+    """
     counts, passes = [0] * height, []
     while sum(counts) < height * width:
         due = [0, width, *[window] * height]
@@ -113,7 +116,7 @@ def test_a_window_of_the_width_is_plain_decoding_with_the_same_coins(
 
 
 class Watched:
-    """A session whose passes are written down: tokens, positions and logits of the rows."""
+    """A session that records its passes: tokens, positions and logits of the rows."""
 
     def __init__(self, window: int, **more: Any):
         self.session = Session(
@@ -133,7 +136,7 @@ class Watched:
             self.logits.append(logits[0])
             return logits
 
-        self.session.target.forward = forward  # type: ignore[method-assign] # listened to
+        self.session.target.forward = forward  # type: ignore[method-assign] # records the rows
         for _ in self.session.stream():
             pass
 
@@ -141,15 +144,17 @@ class Watched:
 @pytest.mark.parametrize("window", [1, 2, 3, 6])
 @torch.inference_mode()
 def test_a_row_sees_all_that_stands_before_it_and_no_cell_that_is_open(window: int) -> None:
-    """All rows of a run in one pass without a cache, under a mask made from the words of the method: a row sees those of its
-    own and earlier passes at smaller places, but for a stand-in whose real token has come."""
+    """All rows of a run in one pass without a cache, under a mask that follows the method's definition.
+
+    A row sees those of its own and earlier passes at smaller places, except for a stand-in whose real token has come.
+    """
     run = Watched(window)
     made, rows = toys.raster_target().decoder, run.rows
-    real = {p: t for t, p, x in rows if x == run.session.tokens[p]}  # the last of them is the real one
+    real = {p: t for t, p, x in rows if x == run.session.tokens[p]}  # the last one of them is the real one
     settled = {place: t for t, fill in enumerate(fills(run.session)) for place in fill.places}
     standins = {(p, t) for t, fill in enumerate(fills(run.session)) for p, _ in fill.standins or []}
     assert len(standins) == 6
-    for t, p, x in rows:  # no row is of a cell that is open, but for stand-ins
+    for t, p, x in rows:  # no row belongs to an open cell, except for stand-ins
         assert (p, t) in standins or (x == run.session.tokens[p] and settled.get(p, -1) < t)
     sees = torch.zeros(len(rows), len(rows), dtype=torch.bool)
     for i, (t, p, _) in enumerate(rows):
