@@ -32,7 +32,7 @@ def told(body: str) -> list[tuple[str, str | None, Any]]:
     return found
 
 
-# ---- who may ask
+# ---- allowed requests
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_a_taken_port_is_refused_in_one_sentence() -> None:
             bind("127.0.0.1", port)
 
 
-# ---- what is answered
+# ---- answers
 
 
 def test_web_files_are_three_scripts_and_two_sheets(client: TestClient) -> None:
@@ -453,7 +453,7 @@ def test_an_unreadable_folder_is_told(play: RunService) -> None:
         play.start(speculative())
 
 
-# ---- what can be taken away
+# ---- downloads
 
 
 def test_a_finished_run_is_given_as_trace_and_as_page(play: RunService, client: TestClient) -> None:

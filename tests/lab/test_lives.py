@@ -134,7 +134,7 @@ def test_heads_are_told_one_by_one_up_to_some_thousands() -> None:
 
 
 def test_a_policy_that_speaks_of_its_first_entries_alone_has_no_budget() -> None:
-    """Its layers or heads have budgets of their own: a line at the number of the sinks would be wrong."""
+    """Layers or heads of such a policy have separate budgets: a line at the number of the sinks would be wrong."""
     made = EntryLifetimes.of(decoded(("d2o", {"heavy": 3, "recent": 3, "sink_tokens": 2})).sink)
     assert made.budget is None and made.sinks == 2 and max(made.held[1:]) > 2
     assert EntryLifetimes.of(decoded(H2O).sink).budget == 8
@@ -226,7 +226,7 @@ def test_portions_undo_the_root_of_the_recorded_mass() -> None:
     assert np.allclose(found.sum(1), 1)
 
 
-# ---- a text that was lost
+# ---- lost texts
 
 
 WORDS = ["The", " key", " is", " blue", [0xE2], ["e2", "82"], ["ac"], ".", " KEY"]
@@ -353,7 +353,7 @@ def test_attention_that_makes_no_sense_is_refused() -> None:
     ]
 
 
-# ---- records from elsewhere
+# ---- foreign records
 
 
 def header(**model: Any) -> Header:

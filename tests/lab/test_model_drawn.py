@@ -253,7 +253,7 @@ def test_two_models_are_shown_by_turns_and_a_narrow_page_has_room(driver: Any) -
     made_.close()
 
 
-# ---- what transforms found on the way
+# ---- findings of transforms
 
 
 @cache

@@ -344,7 +344,7 @@ def test_a_draft_inside_which_the_text_ended_is_a_draft_for_every_reader(tmp_pat
     assert len(table) == 1 + first.drafted and table[1].endswith("accepted,1")
 
 
-# ---- laws
+# ---- distributions
 
 
 def test_of_a_fork_only_what_its_own_method_decided_by_itself_is_counted() -> None:

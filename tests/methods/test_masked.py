@@ -270,7 +270,7 @@ def test_caches_that_are_not() -> None:
         assert texts[::2] != texts[1::2]
 
 
-# ---- laws
+# ---- distributions
 
 
 class Exact(Decoder):

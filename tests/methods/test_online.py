@@ -46,7 +46,7 @@ def logits_of(decoder: Decoder, text: list[int]) -> torch.Tensor:
         return decoder.forward(Feed.causal_chain(text, 0), None)[0, -1]
 
 
-# ---- what it is for
+# ---- purpose
 
 
 def accepted(made: Session, part: slice) -> float:
@@ -194,7 +194,7 @@ def test_half_types_learn_in_float32_and_tied_heads_stay_tied() -> None:
     assert torch.equal(small.embed, before)
 
 
-# ---- whose weights they are
+# ---- which model it changes
 
 
 def test_shipped_weights_are_never_written_and_every_session_begins_with_them() -> None:
@@ -245,7 +245,7 @@ def test_a_branch_learns_for_itself() -> None:
     assert all(torch.equal(a, b) for a, b in zip(held, weights(other.lanes["draft"].decoder), strict=True))
 
 
-# ---- the law
+# ---- the distribution
 
 
 def test_the_law_is_the_targets_while_the_draft_model_learns() -> None:
@@ -355,7 +355,7 @@ def test_a_schedule_still_says_how_long_drafts_are() -> None:
     assert len({step.drafted for step in made.sink.steps}) > 1
 
 
-# ---- who cannot learn
+# ---- models that cannot learn
 
 
 def test_models_that_cannot_learn_here_are_refused_in_one_sentence() -> None:

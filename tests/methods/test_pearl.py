@@ -37,7 +37,7 @@ def said(session: Session) -> list[dict[str, Any]]:
     return [step.draft.notes["pearl"] for step in session.sink.steps]
 
 
-# ---- the law
+# ---- the distribution
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_clocks_of_another_machine_come_from_counts_of_work() -> None:
         assert x["simulated"] == "h100-pcie"
 
 
-# ---- really at once
+# ---- real concurrency
 
 
 @pytest.mark.parametrize("sampler", ["greedy", DRAWN], ids=["greedy", "drawn"])

@@ -127,7 +127,7 @@ def test_the_order_within_a_group_changes_no_law_and_no_draw() -> None:
         pytest.fail("the test needs a group of several cells")
 
 
-# ---- the law
+# ---- the distribution
 
 
 def small() -> Model:

@@ -132,7 +132,7 @@ def test_drafter_that_does_not_ask_is_refused_in_one_sentence() -> None:
         )
 
 
-# ---- the law
+# ---- the distribution
 
 
 VOCAB, BEGINNING = 2, [1, 0, 1]  # so that whole runs of some length can be walked

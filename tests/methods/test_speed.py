@@ -156,7 +156,7 @@ def test_trained_exits_guess_in_the_place_of_the_last_norm() -> None:
     assert trained.sink.steps[0].passes[0].rank and not plain.sink.steps[0].passes[0].rank
 
 
-# ---- the law
+# ---- the distribution
 
 
 @pytest.mark.parametrize("sampler", ["T=1", "T=0.7", "penalty, mirostat"])

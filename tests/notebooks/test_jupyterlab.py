@@ -101,7 +101,7 @@ def run_all(page: Any, address: str) -> None:
 
 
 def opened(work: Path, name: str, *cells: str) -> None:
-    """A notebook of these cells in the folder `work`, which is made."""
+    """Create the folder `work` and write a notebook of these cells into it."""
     work.mkdir()
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     book = new_notebook(cells=[new_code_cell(x) for x in cells], metadata=kernel)

@@ -143,7 +143,7 @@ def test_the_choices_say_which_presets_cannot_run_here_and_why(play: RunService,
     assert rows["plain"]["why"] == "" and "draft" in rows["chain"]["why"]
 
 
-# ---- what is said of them
+# ---- comparison
 
 
 def test_lossless_greedy_runs_are_said_to_be_the_same_and_figures_are_those_of_the_traces(

@@ -362,7 +362,7 @@ def test_a_fork_with_a_forced_verdict_opens_beside_its_run(lab: Lab) -> None:
     trace.close()
 
 
-# ---- a run that goes
+# ---- a live run
 
 
 @pytest.mark.nightly
@@ -412,7 +412,7 @@ def test_the_lab_says_that_a_breakpoint_paused_its_run_and_leads_there(paused: L
     page.wait_for_selector(".ds-places .outcome >> text=Stopped.")
 
 
-# ---- by hand, and what is not there
+# ---- keyboard alone, and missing runs
 
 
 def test_the_main_story_with_the_keyboard_alone(lab: Lab) -> None:
