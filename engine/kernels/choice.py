@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import hashlib
 import importlib
 import importlib.util
+import logging
 import os
+import platform
 import shutil
+import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -16,14 +21,12 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.files import data_folder
+from decodescope.engine.core.progress import Progress
 
 NAMES = ("torch", "rows")  # torch's operators; kernels whose result does not depend on the number of rows
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
-_CALLS = ".calls"  # of this room: importing it compiles the kernels, or finds them compiled
-_using: Kernels | None = None  # that module, once it was chosen
-
-
-_threads = 1  # of a pass, where the kernels of this room compute it
+_PARTS = (".products", ".pointwise", ".attention", ".threads")  # what is compiled, in this order
+_CALLS = ".calls"  # of this room: what a forward pass calls
 
 
 class LayerProgram(Protocol):
@@ -81,36 +84,105 @@ class KernelError(ValueError):
     """Kernels cannot be used here; the message is one sentence."""
 
 
-def use_kernels(name: str) -> None:
-    """Choose the arithmetic of this process: "torch" or "rows". Models that are loaded afterwards are laid out for it.
+class _Choice:
+    """Whose arithmetic this process uses.
 
-    The first time on a machine, rows are compiled, which takes some ten seconds; they are kept in the user's data folder.
-    Raises KernelError for another name, and where numba, which compiles them, is missing.
+    made:    whether somebody chose, or the default was taken
+    kernels: the module `calls`; None: torch
     """
-    global _using
+
+    def __init__(self) -> None:
+        self.made = False
+        self.kernels: Kernels | None = None
+        self._lock = threading.Lock()
+
+    def current(self) -> Kernels | None:
+        """The kernels that are used; the first time they are asked for, the default is taken."""
+        if not self.made:
+            with self._lock:
+                if not self.made:
+                    self.kernels = _default_kernels()
+                    self.made = True
+        return self.kernels
+
+
+_choice = _Choice()
+
+
+def use_kernels(name: str) -> None:
+    """Choose the arithmetic of this process: "rows" or "torch". Models that are loaded afterwards are laid out for it.
+
+    Where nobody chooses it is rows, and torch where rows cannot be had: without numba, or on a processor without fused
+    multiply-add. The first time on a machine, rows are compiled, which takes some ten seconds; they are kept in the user's data
+    folder. Raises KernelError for another name, and where numba, which compiles them, is missing.
+    """
     if name not in NAMES:
         raise KernelError(f"There are no kernels called {name!r}; choose {' or '.join(NAMES)}.")
-    using, threads = _compiled_kernels() if name == "rows" else None, pass_threads()
-    _using = using
-    set_pass_threads(threads)
+    if name == "rows" and importlib.util.find_spec("numba") is None:
+        raise KernelError("The kernels called rows need numba, which is not installed: pip install numba.")
+    _choice.kernels = _compiled_kernels() if name == "rows" else None
+    _choice.made = True
+
+
+@contextlib.contextmanager
+def kernels_set_to(name: str) -> Iterator[None]:
+    """Use these kernels for a while, then those from before. Raises KernelError as `use_kernels` does."""
+    before = _choice.made, _choice.kernels
+    use_kernels(name)
+    try:
+        yield
+    finally:
+        _choice.made, _choice.kernels = before
+
+
+def _default_kernels() -> Kernels | None:
+    """rows, or None where they cannot be compiled here."""
+    if importlib.util.find_spec("numba") is None or not _has_fused_multiply_add():
+        return None
+    try:
+        return _compiled_kernels()
+    except Exception as error:
+        logging.getLogger(__name__).warning("torch computes: the kernels could not be compiled (%s).", error)
+        return None
+
+
+def _has_fused_multiply_add() -> bool:
+    """Whether the processor computes x * y + z in one instruction; without it rows would be very slow."""
+    x86 = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
+    return not x86 or torch.backends.cpu.get_cpu_capability() != "DEFAULT"
 
 
 def _compiled_kernels() -> Kernels:
-    if importlib.util.find_spec("numba") is None:
-        raise KernelError("The kernels called rows need numba, which is not installed: pip install numba.")
     import numba
 
     sources = sorted(Path(__file__).parent.glob("*.py"))
     mark = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
     before = numba.config.CACHE_DIR
-    home = data_folder() / "kernels" / mark
+    home = _writable_folder(data_folder() / "kernels" / mark)
     numba.config.CACHE_DIR = str(home)
     try:
+        with Progress("compiling kernels, once for this machine", len(_PARTS), "parts") as progress:
+            for part in _PARTS:
+                importlib.import_module(part, __package__)
+                progress.add()
         calls: Any = importlib.import_module(_CALLS, __package__)
         _forget_old_versions(home)
         return calls  # type: ignore[no-any-return] # a module that has these functions
     finally:
         numba.config.CACHE_DIR = before
+
+
+def _writable_folder(home: Path) -> Path:
+    """home, or a folder of this process alone where nothing can be written there."""
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        if os.access(home, os.W_OK):
+            return home
+    except OSError:
+        pass
+    own = tempfile.mkdtemp(prefix="decodescope-kernels-")
+    atexit.register(shutil.rmtree, own, ignore_errors=True)
+    return Path(own)
 
 
 def _forget_old_versions(home: Path) -> None:
@@ -123,37 +195,57 @@ def _forget_old_versions(home: Path) -> None:
 
 
 def pass_threads() -> int:
-    """How many threads a pass on the CPU has."""
-    return torch.get_num_threads() if _using is None else _threads
+    """How many threads a pass on the CPU has: as many as torch has outside of `OneThreadForTorch`."""
+    return _outside.threads if _outside.depth else torch.get_num_threads()
 
 
 def set_pass_threads(count: int) -> None:
-    """Give a pass on the CPU so many threads.
+    """Give a pass on the CPU so many threads."""
+    with _outside.lock:
+        _outside.threads = count
+        torch.set_num_threads(1 if _outside.depth else count)
 
-    With the kernels of this room torch has one, for what little is left to it: its own threads would stay awake for some
-    milliseconds after each operator, on the processors that the kernels need.
+
+class _Outside:
+    """How many threads torch has while no step is computed, and how many steps are computed at the moment."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.depth = self.threads = 0
+
+
+_outside = _Outside()
+
+
+class OneThreadForTorch:
+    """While the kernels of this room compute a step, torch has one thread for what little is left to it.
+
+    Its own threads would stay awake for some milliseconds after each operator, on the processors that the kernels need.
     """
-    global _threads
-    _threads = count
-    torch.set_num_threads(count if _using is None else 1)
 
+    def __init__(self, dtype: torch.dtype, device: torch.device):
+        self._applies = kernels_in_use(dtype, device) != "torch"
 
-@contextlib.contextmanager
-def all_threads_for_torch() -> Iterator[None]:
-    """torch with the threads of a pass, for what does not go through the kernels of this room."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(pass_threads())
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    def __enter__(self) -> None:
+        if self._applies:
+            with _outside.lock:
+                if _outside.depth == 0:
+                    _outside.threads = torch.get_num_threads()
+                _outside.depth += 1
+                torch.set_num_threads(1)
+
+    def __exit__(self, *_: object) -> None:
+        if self._applies:
+            with _outside.lock:
+                _outside.depth -= 1
+                torch.set_num_threads(_outside.threads)
 
 
 def kernels_in_use(dtype: torch.dtype | None = None, device: torch.device | None = None) -> str:
     """The name of the arithmetic of this process, or of passes of that type on that device."""
-    if _using is None or (dtype is not None and dtype not in TYPES):
+    if (dtype is not None and dtype not in TYPES) or (device is not None and device.type != "cpu"):
         return "torch"
-    return "rows" if device is None or device.type == "cpu" else "torch"
+    return "torch" if _choice.current() is None else "rows"
 
 
 def kernels_for(*tensors: Tensor | None) -> Kernels | None:
@@ -161,9 +253,10 @@ def kernels_for(*tensors: Tensor | None) -> Kernels | None:
 
     It does on a CPU, for float32 and half types, where nobody wants a gradient.
     """
-    if _using is None or torch.is_grad_enabled():
+    kernels = _choice.kernels if _choice.made else _choice.current()
+    if kernels is None or torch.is_grad_enabled():
         return None
     for x in tensors:
         if x is not None and (type(x) is not Tensor or x.dtype not in TYPES or x.device.type != "cpu"):
             return None
-    return _using
+    return kernels

@@ -30,7 +30,7 @@ from decodescope.engine.decoding.record.activity import count_record, note_actin
 from decodescope.engine.decoding.record.recorder import Recorder
 from decodescope.engine.decoding.shared.thread_count import ThreadCount
 from decodescope.engine.decoding.values.chance import Chance
-from decodescope.engine.kernels.choice import kernels_in_use, pass_threads
+from decodescope.engine.kernels.choice import OneThreadForTorch, kernels_in_use, pass_threads
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.forward.executor import EngineFault, Executor
 from decodescope.engine.saved.file import SavedCache
@@ -502,11 +502,14 @@ class _FaultGuard:
 
     def __init__(self, session: Session):
         self.session, self.length = session, len(session.tokens)
+        decoder = session.target.decoder
+        self._threads = OneThreadForTorch(decoder.dtype, decoder.device)
 
     def __enter__(self) -> None:
-        return None
+        self._threads.__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._threads.__exit__()
         if error is None:
             return
         s = self.session

@@ -23,6 +23,7 @@ from decodescope.engine.kernels.choice import (
     KernelError,
     kernels_for,
     kernels_in_use,
+    kernels_set_to,
     pass_threads,
     set_pass_threads,
     use_kernels,
@@ -44,10 +45,8 @@ TREE = Draft([7, 1, 0, 4, 11, 2], [ROOT, ROOT, 0, 1, 2, 4])  # it contains the p
 def kernels() -> Iterator[None]:
     """Use the rows kernels in this file's tests, and restore torch's kernels and threads afterwards."""
     threads = pass_threads()
-    use_kernels("rows")
-    with torch.inference_mode():
+    with kernels_set_to("rows"), torch.inference_mode():
         yield
-    use_kernels("torch")
     set_pass_threads(threads)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from decodescope.engine.core.reference import without_weights
-from decodescope.engine.kernels.choice import all_threads_for_torch, pass_threads, set_pass_threads
+from decodescope.engine.kernels.choice import pass_threads, set_pass_threads
 from decodescope.engine.model.checkpoint.folder import LoadError, read_json
 from decodescope.engine.session.load import Model, load
 from decodescope.engine.session.method import Method
@@ -75,10 +75,9 @@ class Reference:
                 assert self.draft is not None
                 self.draft.generation_config.update(**{**DRAFTING, **drafting})
                 more["assistant_model"] = self.draft
-            with all_threads_for_torch():
-                written = self.model.generate(
-                    ids, attention_mask=torch.ones_like(ids), max_new_tokens=new, do_sample=False, **more
-                )
+            written = self.model.generate(
+                ids, attention_mask=torch.ones_like(ids), max_new_tokens=new, do_sample=False, **more
+            )
             return DecodeResult(written[0, len(prompt) :].tolist())
 
         settings = {**options, **({} if drafting is None else {**DRAFTING, **drafting})}

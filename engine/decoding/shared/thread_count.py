@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from decodescope.engine.core.roles import TARGET
-from decodescope.engine.kernels.choice import pass_threads, set_pass_threads
+from decodescope.engine.kernels.choice import OneThreadForTorch, pass_threads, set_pass_threads
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.trace.records.environment import Environment, choose_thread_count, mean_pass_time
 from decodescope.engine.trace.records.events import Pass
@@ -95,7 +95,8 @@ def _pass_us(lane: Lane, threads: int, rows: int) -> float:
     """Microseconds of a pass; in one thread only those in which it had a processor: what others take from one thread, they take
     from each of several."""
     began = time.thread_time()
-    us = pass_us(lane, min(rows, lane.decoder.spec.max_positions // 4))
+    with OneThreadForTorch(lane.decoder.dtype, lane.decoder.device):
+        us = pass_us(lane, min(rows, lane.decoder.spec.max_positions // 4))
     return us if threads > 1 or os.name != "posix" else min(us, (time.thread_time() - began) * 1e6)
 
 

@@ -15,6 +15,7 @@ from decodescope.engine.decoding.bases.sampler import Sampler
 from decodescope.engine.decoding.bases.state import StoppingCriteria
 from decodescope.engine.decoding.shared.token_draw import draw_token
 from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.kernels.choice import OneThreadForTorch
 from decodescope.engine.model.forward.executor import EngineFault, Executor, not_finite_reason
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.stores.cache import KVCache
@@ -104,14 +105,15 @@ def decode_batch(model: Model, prompts: Sequence[Sequence[int]], asked: BatchSet
     check_prompts(model, prompts)
     started = time.perf_counter()
     batch = BatchResult(plan_batch(prompts), [DecodedText() for _ in prompts])
-    for group in batch.plan.groups:
-        try:
-            _GroupDecoder(model, prompts, asked, batch).decode(group)
-        except _BatchHalt:
-            break
-        except EngineFault as fault:
-            batch.fault = fault
-            break
+    with OneThreadForTorch(model.decoder.dtype, model.decoder.device):
+        for group in batch.plan.groups:
+            try:
+                _GroupDecoder(model, prompts, asked, batch).decode(group)
+            except _BatchHalt:
+                break
+            except EngineFault as fault:
+                batch.fault = fault
+                break
     batch.wall_s = time.perf_counter() - started
     return batch
 
