@@ -41,7 +41,7 @@ from decodescope.engine.core.paths import expand_path
 from decodescope.engine.core.refusal import Refusal
 
 PORT = 7860
-# The page library's own statistics: none are sent, and no table of all events so far is made anew behind each event.
+# The page library's own statistics: none are sent, and no table of all events is built again after each event.
 UNCOUNTED = {
     "GRADIO_ANALYTICS_ENABLED": "False",
     "GRADIO_ANALYTICS_MAX_EVENTS": "1",
@@ -81,7 +81,7 @@ def refusal_response(status: int, sentence: str) -> Response:
 
 
 def _add_error_handlers(api: FastAPI) -> None:
-    """What goes wrong is told in a sentence."""
+    """Report every error in one sentence."""
 
     @api.exception_handler(RequestRefusal)
     def unreadable(request: Request, error: RequestRefusal) -> Response:

@@ -1,5 +1,5 @@
-"""What a part has to keep: toy models, contracts for each kind of part, and the exact law by counting all ways of chance.
+"""Toy models, contracts for each kind of part, and exact output distributions by enumeration of all random outcomes.
 
-The tests of the project use it, and so can the author of a part of one's own.
-It may import the engine, and knows no lab and no app.
+The project's tests use this package, and authors of third-party parts can use it too.
+It may import the engine, but not lab or app.
 """

@@ -1,4 +1,6 @@
-"""Chance that takes every outcome: walking all paths gives a method's exact law. The walker is the engine's own."""
+"""A Chance that takes every outcome: walking all paths gives a method's exact output distribution.
+
+The walker is the engine's own."""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ R = TypeVar("R")
 
 
 class LatticeChance(EnumeratedChance):
-    """Scripted uniforms: each is every one of `points` in turn, all equally likely; draws and tests are the shipped ones.
+    """Scripted uniforms: each takes every one of `points` in turn, all equally likely; draws and tests are the shipped ones.
 
-    With midpoints of m equal cells a law whose thresholds are multiples of 1 / m comes out exactly.
+    With midpoints of m equal cells, a distribution with thresholds at multiples of 1 / m comes out exactly.
     """
 
     points: Sequence[float] = ()
@@ -44,13 +46,14 @@ class LatticeChance(EnumeratedChance):
 
 
 def lattice_chance(points: Sequence[float]) -> type[LatticeChance]:
-    """A chance whose uniforms run through `points`."""
+    """A Chance with uniforms that run through `points`."""
     return type("Lattice", (LatticeChance,), {"points": tuple(points)})
 
 
 class FixedNoiseChance(EnumeratedChance):
-    """Takes every outcome of draws, tests and orders; bare uniforms, the noise of a drafter's scores, are the shipped ones of
-    `noise`, a seed: a law that is exact for every noise is exact."""
+    """Takes every outcome of draws, tests and orders.
+    Bare uniforms, the noise of a drafter's scores, come from the shipped generator with the seed `noise`. A distribution
+    that is exact for every noise is exact."""
 
     noise = 0
 

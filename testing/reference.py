@@ -1,4 +1,6 @@
-"""The target's law, written a second time in plain Python: samplers from their definitions, texts by multiplication."""
+"""The target's distribution, computed a second time in plain Python.
+
+Samplers follow their definitions, and texts are computed by multiplication."""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def repetition_penalty(z: list[float], text: list[int], penalty: float) -> list[
 
 
 def mirostat_cut(z: list[float], mu: float) -> list[float]:
-    """Only tokens stay whose surprise in bits is at most mu, and the likeliest."""
+    """Keep the tokens with a surprise of at most mu bits, and always the likeliest one."""
     law = softmax(z)
     best = law.index(max(law))
     return [v if x == best or (law[x] > 0 and -math.log2(law[x]) <= mu) else NONE for x, v in enumerate(z)]
@@ -63,9 +65,9 @@ def mirostat_cut(z: list[float], mu: float) -> list[float]:
 
 @dataclass
 class Warp:
-    """How logits become a law: warps applied in order, each a function of (logits, text so far).
+    """How logits become a distribution: warps are applied in order, each a function of (logits, text so far).
 
-    mirostat: (target, rate) of a Mirostat cut that comes last; its mu is found by going through the text again
+    mirostat: (target, rate) of a Mirostat cut that comes last; its mu is found by replaying the text
     """
 
     stages: list[Callable[[list[float], list[int]], list[float]]] = field(default_factory=list)
@@ -109,6 +111,6 @@ def text_distribution(
                 law[text] = 1.0
                 for i, x in enumerate(text):
                     law[text] *= p(text[:i], x)
-                    if law[text] == 0:  # what cannot come has no law to follow
+                    if law[text] == 0:  # an impossible token has no distribution to follow
                         break
     return law

@@ -32,7 +32,7 @@ def logit_table(vocab: int, seed: int, scale: float = 1.5) -> Logits:
 
 
 def constant_logits(*probs: float) -> Logits:
-    """The same law after every text."""
+    """The same distribution after every text."""
     logits = torch.tensor(probs, dtype=torch.float64).log()
     return lambda seen: logits
 

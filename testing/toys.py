@@ -41,7 +41,7 @@ PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 3, 1, 4]
 def decoder(
     spec: ModelSpec = SPEC, seed: int = 0, dtype: torch.dtype = torch.float32, sharp: float = 4.0
 ) -> Decoder:
-    """A random decoder; `sharp` scales the unembedding, so that its laws are neither flat nor certain."""
+    """A random decoder; `sharp` scales the unembedding, so that its distributions are neither flat nor certain."""
     g = torch.Generator().manual_seed(seed)
 
     def w(*shape: int) -> torch.Tensor:
@@ -144,7 +144,7 @@ def heads(kind: str, d: int, seed: int = 0, **changes: int) -> Head:
 
 
 def noisy_decoder(base: Decoder, noise: float, seed: int = 1) -> Decoder:
-    """A decoder whose weights are those of `base` and some noise: a draft model that is right now and then."""
+    """A decoder with the weights of `base` and some noise: a draft model that is right now and then."""
     g = torch.Generator().manual_seed(seed)
 
     def blur(x: torch.Tensor) -> torch.Tensor:
@@ -192,7 +192,7 @@ def cache_by_dtype(make: Callable[..., T]) -> Callable[..., T]:
     return lambda dtype=torch.float64, *rest, **more: kept(dtype, *rest, **more)
 
 
-LIVELY = 3  # the seed of a target whose greedy text does not run into a loop
+LIVELY = 3  # the seed of a target with a greedy text that does not loop
 
 
 @cache_by_dtype
@@ -203,7 +203,7 @@ def pair(dtype: torch.dtype, noise: float = 0.08) -> tuple[Model, Model]:
 
 @cache_by_dtype
 def bidirectional_target(dtype: torch.dtype) -> Model:
-    """A lively target without a causal mask, whose last id is its mask token."""
+    """A lively target without a causal mask; its last id is its mask token."""
     spec = toy_spec(causal=False, heads=("learn2pd", "edit"), mask_token=SPEC.vocab - 1)
     return model(decoder(spec, LIVELY, dtype))
 
@@ -241,7 +241,7 @@ def any_order_target(dtype: torch.dtype) -> Model:
 
 @cache_by_dtype
 def block_target(dtype: torch.dtype) -> Model:
-    """A lively token decoder of a Block Transformer, whose blocks have 4 tokens."""
+    """A lively token decoder of a Block Transformer with blocks of 4 tokens."""
     return model(decoder(toy_spec(heads=("block_transformer",), block_length=4), LIVELY, dtype))
 
 
@@ -260,8 +260,9 @@ def strategy_target(strategy: Any, dtype: torch.dtype = torch.float64) -> Model:
 
 @cache_by_dtype
 def helper_models(dtype: torch.dtype) -> dict[str, Model]:
-    """A model in every role: the lively pair's draft model, who is an amateur too, two more that err elsewhere, and one that
-    fills gaps."""
+    """A model in every role.
+    The roles are the lively pair's draft model, which is also the amateur, two more that make other errors, and one that
+    fills masked places."""
     target, small = pair(dtype)
     more = {f"draft{n}": model(noisy_decoder(target.decoder, 0.08, seed=n)) for n in (2, 3)}
     return {"draft": small, "amateur": small, "short": small, "infill": bidirectional_target(dtype), **more}
@@ -283,8 +284,9 @@ def prompts(count: int, length: int = 12, seed: int = 0, vocab: int = SPEC.vocab
 
 @torch.inference_mode()
 def greedy_text(toy: Decoder, prompt: list[int], count: int) -> list[int]:
-    """The greedy text, by reading everything anew for every token: no cache, no session. A model that reads both sides fills
-    masked places from left to right, one that is told which cell comes next writes all in raster order."""
+    """The greedy text, computed by reading the whole text again for every token: no cache, no session.
+    A model without a causal mask fills masked places from left to right. A model that is given the next cell to write writes
+    all cells in raster order."""
     if toy.spec.picture is not None and toy.spec.picture.cells:
         return greedy_picture_levels(toy, prompt, count)
     if toy.spec.block_length:
@@ -311,7 +313,8 @@ def cached_greedy_text(toy: Model, prompt: list[int], count: int = 40) -> list[i
 
 @torch.inference_mode()
 def greedy_block_text(toy: Decoder, prompt: list[int], count: int) -> list[int]:
-    """The greedy text of a Block Transformer: all blocks anew for every token, and the last one's tokens behind its prefix."""
+    """The greedy text of a Block Transformer: for every token it reads all blocks again.
+    Then it reads the last block's tokens after its prefix."""
     size, head = toy.spec.block_length, cast(Any, toy.heads["block_transformer"])
     text = [cast(int, toy.spec.pad_token)] * (-len(prompt) % size) + prompt
     for _ in range(count):
@@ -355,7 +358,7 @@ def method(**parts: str | tuple[str, dict[str, Any]]) -> Method:
 
 
 def router_strategy(router: str) -> str:
-    """A strategy whose turns or answers this router decides about."""
+    """A strategy with turns or answers that this router decides about."""
     return "switch" if "token" in registry("router")[router].of else "cascade"  # type: ignore[attr-defined] # a Router's
 
 
@@ -367,11 +370,11 @@ class LetterTokenizer:
     stop_ids = (end,)
 
     def bytes_of(self, token: int) -> bytes:
-        """The bytes that a token stands for."""
+        """The bytes that a token represents."""
         return b"<end>" if token == self.end else chr(97 + token).encode()
 
     def piece(self, token: int) -> str:
-        """The text that a token stands for."""
+        """The text that a token represents."""
         return self.bytes_of(token).decode()
 
     def decode(self, ids: list[int]) -> str:
@@ -386,7 +389,7 @@ LETTERS = LetterTokenizer()
 
 
 def add_tokenizer(silent: Model) -> Model:
-    """The same model, whose ids are letters."""
+    """The same model with letters as token ids."""
     return replace(silent, tokenizer=LETTERS, stop_tokens=[LETTERS.end])  # type: ignore[arg-type] # stands in for one
 
 
@@ -412,7 +415,7 @@ def decode(
 
 
 def session_trace(session: Session) -> Trace:
-    """The trace of a session whose sink it is."""
+    """The trace of a session that writes to it."""
     assert isinstance(session.sink, Trace)
     return session.sink
 

@@ -1,4 +1,4 @@
-"""A transformer so small that its law can be counted, and its logits by prefix."""
+"""A transformer so small that its distribution can be enumerated, and its logits by prefix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A method's exact law over texts: every path of the shipped step, from every prefix."""
+"""A method's exact distribution over texts: every path of the shipped step, from every prefix."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class TooManyWays(ValueError):
 
 
 class Walk:
-    """A session whose step is taken again and again, by every path of chance.
+    """Takes the step of one session again and again, along every random path.
 
     until: when a walk of whole runs gives up, as time.monotonic() has it; None: never
-    paths: how many were walked;  kept, refused: steps that accepted a drafted token, and that refused one
+    paths: how many were walked;  kept, refused: steps that accepted a drafted token, and steps that rejected one
     """
 
     def __init__(

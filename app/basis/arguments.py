@@ -24,8 +24,8 @@ PATHS = (
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are one sentence and exit code 2. What an option shows as a file or folder (PATHS) is
-    read as a path, what it shows as M as a model's name."""
+    """An ArgumentParser whose errors are one sentence with exit code 2.
+    An option shown as a file or folder (PATHS) is parsed as a path. An option shown as M is parsed as a model name."""
 
     def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
         """As in argparse."""

@@ -12,9 +12,9 @@ from decodescope.engine.core import files
 from decodescope.engine.core.paths import expand_path, shorten_path
 from decodescope.engine.core.refusal import Refusal
 
-STAR = ".star"  # beside a trace that is kept in any case: RUN.dstrace.star
+STAR = ".star"  # next to a trace that is always kept: RUN.dstrace.star
 UPLOAD = ".upload"  # a trace that is being brought to the page: .XXXXXXXXXXXXXXXX.upload
-NAME = ".name"  # beside a trace that its owner gave a name: RUN.dstrace.name
+NAME = ".name"  # next to a trace that its owner named: RUN.dstrace.name
 
 
 def data_folder(chosen: str | Path | None = None) -> Path:

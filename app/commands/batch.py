@@ -140,8 +140,8 @@ def _check_writable(out: Path) -> None:
 
 
 def _write_texts(out: Path, answers: list[dict[str, Any]]) -> bool:
-    """Whether all texts could be written, a line each; where the disk fills the file has those that had room as a whole, and
-    the user is told so."""
+    """Write all texts, one per line, and return whether all were written.
+    If the disk fills up, the file keeps the texts that fitted completely, and a note informs the user."""
     whole = 0
     lines = 0
     error = None

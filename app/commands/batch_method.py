@@ -37,7 +37,7 @@ TOLD = (
     "drafted",
     "kv_bytes_peak",
     "exactness",
-)  # of each text, beside it
+)  # recorded for each text in addition to the text
 ENDING = ".dstrace"
 
 
@@ -66,7 +66,7 @@ def make_traces_folder(name: str | None) -> Path | None:
 class MethodBatch:
     """The prompts of a batch as sessions of one method.
 
-    answers: of the prompts whose texts have ended, by number, as lines of --out;  faults: what ended texts early
+    answers: lines of --out for the prompts that have ended, by prompt number;  faults: errors that ended texts early
     """
 
     def __init__(self, args: argparse.Namespace, prompts: list[PromptEntry]):
@@ -90,8 +90,8 @@ class MethodBatch:
         self._make_session(max(range(len(prompts)), key=lambda i: len(self.ids[i])))
 
     def run(self, halted: Callable[[], bool], over: Callable[[int], None]) -> SharedPassStats:
-        """Decode them all. halted: asked before each pass whether to stop;  over: told how many texts have ended, when some
-        have"""
+        """Decode all prompts.
+        halted: asked before each pass whether to stop;  over: called with the number of texts that have just ended"""
         from decodescope.engine.session.batch.owner_sessions import decode_for_owners
 
         def ended(i: int, error: Exception | None) -> None:
@@ -108,7 +108,7 @@ class MethodBatch:
         )
 
     def _begin_session(self, i: int) -> Session:
-        """The session of a prompt, whose records are kept."""
+        """Create the session of a prompt and keep its records."""
         from decodescope.engine.session.run import LazyWriter, Run, Tee
         from decodescope.engine.trace import Trace
 

@@ -119,7 +119,7 @@ def _load_with_notes(args: argparse.Namespace, method: Method) -> tuple[Model, d
 
 
 def calibration_path(name: str) -> Path:
-    """Where a calibration of this name, or path, is kept. Raises Refusal where one lies already."""
+    """The path of the calibration with this name or path. Raises Refusal if that file already exists."""
     if NAME.fullmatch(name):
         target = default_folder() / f"{name}{ENDING}"
     else:

@@ -15,7 +15,7 @@ from .shared.output import print_json
 
 TEMPLATES = Path(__file__).with_name("templates")
 ROOT = Path(__file__).resolve().parents[2]  # of a checkout
-ROOM = {"drafter": "lookup"}  # of a family's folder, for kinds whose parts lie in rooms
+ROOM = {"drafter": "lookup"}  # the default family folder, for kinds that sort their parts into folders
 NAME = re.compile(r"[a-z][a-z0-9_]{1,39}")
 LAST_TABLE = "| {kind} | "  # how the row of a kind begins in docs/methods.md
 DRAFTERS = "| `none` |"  # the first row of the table of drafters
@@ -58,7 +58,7 @@ def new(args: argparse.Namespace) -> int:
 
 
 def _is_checkout(folder: Path) -> bool:
-    """Whether a folder lies in the checkout that this package runs from."""
+    """Whether a folder is inside the checkout that this package runs from."""
     return (ROOT / ".git").exists() and folder.resolve().is_relative_to(ROOT)
 
 

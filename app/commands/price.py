@@ -1,4 +1,4 @@
-"""The command `price`: what one pass of a model costs on a machine, by the cost model and by LLM-Viewer's table beside it."""
+"""The command `price`: cost of one pass of a model on a machine, by the cost model and by LLM-Viewer's table."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def parse_bits(text: str) -> BitWidths:
 
 
 def find_shape(name: str) -> ModelSpec:
-    """The shape of a known model, or of one whose weights are here."""
+    """The shape of a known model, or of a model with weights on this machine."""
     from decodescope.engine.session.load import describe, find_model, load
     from decodescope.lab.cost.pricer import SHAPES
 

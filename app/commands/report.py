@@ -214,7 +214,8 @@ class DecodedRuns:
     def _run_together(
         self, numbers: Iterable[int], halted: Callable[[], bool]
     ) -> dict[int, Trace | Exception]:
-        """The traces of these prompts, whose runs go together, or why there is none; without those that were stopped."""
+        """Find the traces of these prompts that can be reported together, or the reason why there are none.
+        Stopped runs are left out."""
         from decodescope.engine.model.forward.executor import EngineFault
         from decodescope.engine.session.batch.owner_sessions import decode_for_owners
         from decodescope.engine.session.batch.shared_passes import SharedExecutor

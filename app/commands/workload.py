@@ -151,7 +151,7 @@ def sums(one: WorkloadTotals) -> dict[str, float]:
 def _print_result(
     args: argparse.Namespace, lookups: list[Lookup], prompts: list[PromptEntry], out: Path | None
 ) -> None:
-    """The sums, beside those that the other rules of eviction would have had on the same requests."""
+    """Print the totals, next to the totals of the other eviction rules on the same requests."""
     asked = prompt_sentences(len(prompts) if args.chat else 0, [x.later for x in prompts])
     every = {
         x: workload_totals(lookups if x == args.evicts else replay_lookups(lookups, x, args.capacity))

@@ -23,7 +23,7 @@ from decodescope.engine.core.reference import with_weights, without_weights
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.session.method import default_part
 
-# the preset that the controls begin with, and the one whose drafter they begin with where no draft model is there
+# The preset that the controls begin with, and the preset that supplies the drafter if there is no draft model.
 FIRST, ALONE = declarations.FIRST, "lookup"
 # The knobs of the parts of a kind, drawn by lab/web/run_form/knobs.js, which asks for what they declare and holds what was
 # set: {part: {knob: value}}. One input for all of them: the page library looks through all inputs of a page for each of them,
@@ -48,11 +48,11 @@ def escape_markup(text: str) -> str:
 
 @dataclass
 class MethodControls:
-    """The inputs of a method and of its models, and what they say.
+    """The inputs of a method and of its models, and their values.
 
-    models: role -> the list that chooses its model;  weights: role -> what is made of that model first, of some roles
-    parts: kind -> the dropdown that chooses its component;  knobs: kind -> the panel of the knobs of its components, whose
-    value holds those that were set;  begins: kind -> component -> what its knobs begin with
+    models: role -> the list that chooses its model;  weights: role -> weight transforms of that model, for some roles
+    parts: kind -> the dropdown that chooses its component;  knobs: kind -> the panel of the knobs of its components; its value
+    holds the knobs that were set;  begins: kind -> component -> the initial values of its knobs
     """
 
     models: dict[str, gr.Dropdown] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class MethodControls:
         return [gr.update(visible=kind in uses, info=_cautions(kind, names[kind])) for kind in self.parts]
 
     def visible_knobs(self, *chosen: Any) -> dict[str, list[str]]:
-        """Kind -> the components whose knobs its panel shows, for the values of `parts`."""
+        """Kind -> the components that have their knobs shown in its panel, for the values of `parts`."""
         names = dict(zip(self.parts, chosen, strict=True))
         uses = used_kinds(names)
         return {
@@ -242,7 +242,8 @@ def build(*, draft: bool) -> MethodControls:
 
 
 def _panel(kind: str, shown: Sequence[str]) -> gr.HTML:
-    """The knobs of the components of a kind, of which some are shown; files go to a knob's own address."""
+    """The panel with the knobs of a kind's components; only the `shown` ones are visible.
+    Files are uploaded to a knob's own address."""
     js = KNOBS % json.dumps(json.dumps({"kind": kind, "shown": shown}))
     return gr.HTML(
         {}, html_template="<div></div>", js_on_load=js, apply_default_css=False, elem_id=f"ds-{kind}-knobs"

@@ -49,9 +49,9 @@ class _ImportFinder(MetaPathFinder):
 
 @contextmanager
 def skip_unused_imports() -> Iterator[None]:
-    """While the library is imported, and a page is made with it: what that would do for nobody is left out, and nothing of
-    this stays. It reads the source of each of its inputs and compares it with the stub that stands beside it for editors,
-    which takes a quarter of the time until a page answers."""
+    """Skip unused work of the page library while it is imported and builds a page; the patch is removed afterwards.
+    The library reads the source of each of its inputs and compares it with the stub file next to it, which only editors use.
+    This takes a quarter of the time until a page answers."""
     finder = _ImportFinder()
     sys.meta_path.insert(0, finder)
     try:

@@ -65,7 +65,7 @@ RECORDED = (  # what the levels hold, and cost
     "decisions: drafts, tests, likeliest tokens; some 2 kB a step. full: whole distributions and attention too, for "
     "what-if about temperature; 4 bytes per token of the vocabulary and row. summary: neither."
 )
-REFERENCE = (  # the same of a full cache beside
+REFERENCE = (  # the same for an additional full cache
     "to see what eviction and packing cost: the attention that is missed, and how far the distribution drifts. All text "
     "is read a second time, which the run's times leave out."
 )
@@ -77,9 +77,10 @@ WHOLE = (  # the same of the model that the target was made of
 # second are a third of what the server needs while four runs arrive
 LOOKS = (0.02, 0.1)
 MOST_KEPT = 4 << 20  # characters of settings that are read
-# preprocess: the library's own would make text of numbers, lists and objects, and numbers of true; what it cannot read it
-# would write into the log, with no sentence on the page. And it tells each output of an event that it is under way, drawn or
-# not, and searches the whole page for it, four thousand times before a page answers: where there are many, one is told
+# preprocess: off, because the library would turn numbers, lists and objects into text, and true into a number. What it cannot
+# read it would write to the log, with no sentence on the page.
+# show_progress: off, because the library reports progress to each output of an event, visible or not. It searches the whole
+# page for each, four thousand times before a page answers. Where there are many outputs, one is notified.
 PRIVATE: Any = dict(api_visibility="private", show_progress="hidden", preprocess=False)
 
 
@@ -198,7 +199,7 @@ def _enable_queue(demo: gr.Blocks) -> gr.Blocks:
 
 
 def _number_inputs(begin: RunChoice) -> tuple[gr.Number, gr.Number]:
-    """Seed and new tokens, without the library's own limits: Run says what is wrong, where it stands and with its name."""
+    """Seed and new tokens, without the library's own limits: Run reports an invalid value with its name and place."""
     whole: Any = dict(precision=0, min_width=80)
     with gr.Row(elem_id="ds-numbers"):
         seed = gr.Number(begin.seed, label="Seed", elem_id="ds-seed", **whole)
@@ -230,7 +231,7 @@ def _record_inputs(begin: RunChoice) -> tuple[gr.Dropdown, gr.Checkbox, gr.Check
 
 
 def _reference_inputs(begin: Along) -> tuple[gr.Checkbox, gr.Checkbox]:
-    """Whether a full cache is kept beside the target's, and whether the model that it was made of reads along."""
+    """Check boxes: also run a full cache with the target, and compare with the original weights."""
     more: Any = dict(interactive=True, container=False, min_width=120)
     with gr.Column(elem_id="ds-along"):
         full, whole = _reference_states(begin)
@@ -249,8 +250,8 @@ def _reference_states(reference: Along) -> tuple[bool, bool]:
 def _model_rows(
     play: RunService, offers: Sequence[Offer], causal: bool | None = None
 ) -> list[tuple[str, str]]:
-    """The rows of a list of models: those that are offered, and those of the command line even where they are not. causal: only
-    those with a causal mask, or without one, as a role beside a target asks for."""
+    """The rows of a list of models: the offered models, and those named on the command line even if they are not offered.
+    causal: only models with a causal mask, or only models without one, as an additional role requires"""
     rows = [(x.label, x.key) for x in offers if causal in (None, x.spec.causal)]
     others = {_base_model(play, role) for role in play.models.names} - {x.key for x in offers}
     return rows + [(name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1], name) for name in sorted(others)]
@@ -264,7 +265,7 @@ def _base_model(play: RunService, role: str) -> str:
 
 
 def _role_rows(play: RunService, offers: Sequence[Offer], role: str) -> list[tuple[str, str]]:
-    """The rows of a list of models for a role beside the target."""
+    """The rows of the model list for an additional role, next to the target."""
     return [("none", ""), *_model_rows(play, offers, role not in BOTH)]
 
 
@@ -334,11 +335,12 @@ def _connect_settings(  # noqa: PLR0913
     given: gr.HTML,
     first: list[Any],
 ) -> None:
-    """Changed, checked and kept by the browser; put back by a preset, an example, a link or the next visit. Why given
-    ones cannot be read stands where Run answers: what the check says of those that are there would take its place.
+    """Connect the settings: they are changed, checked and stored by the browser.
+    A preset, an example, a link or the next visit restores them. The reason why given settings cannot be read is shown at Run,
+    because the check of the present settings would overwrite it elsewhere.
 
-    said: what tells of the settings: the sentence why not, the preset that they are, whether the target has a chat template,
-    and the lists of models in the roles `further`, which are shown where one is needed.
+    said: outputs that describe the settings: the sentence why they cannot run, their preset, whether the target has a chat
+    template, and the model lists for the roles `further`, shown where a role is needed.
     """
 
     def checked(*values: Any) -> list[Any]:
@@ -401,7 +403,7 @@ def _connect_settings(  # noqa: PLR0913
         *first,
         *table.inputs,
     ]  # what they make is composed, and its preset named, by `checked` alone
-    quiet: Any = dict(show_progress_on=started, **PRIVATE)  # one box is told, not hundreds: see PRIVATE
+    quiet: Any = dict(show_progress_on=started, **PRIVATE)  # one box is updated, not hundreds: see PRIVATE
     last: Any = dict(inputs=everything, trigger_mode="always_last", **quiet)
     # not `input`, which comes with every list that the focus leaves, nor `select`, which no key sends
     gr.on(
@@ -487,8 +489,7 @@ def _chat_update(play: RunService, choice: RunChoice) -> dict[str, Any]:
 def _parse_settings(
     text: str, table: controls.MethodControls, play: RunService, values: Sequence[Any]
 ) -> RunChoice:
-    """The settings of a text, or the present ones (those of `values`) with one part in the place of another: "use KIND
-    NAME"."""
+    """Parse the settings in a text. "use KIND NAME" means the present settings (`values`) with one part replaced."""
     word, _, part = text.partition(" ")
     if word != "use" or not values:
         return from_json(text)

@@ -1,11 +1,11 @@
-"""Batches: the routes by which a page reads a set of prompts and runs one method on all of them.
+"""Batches: routes that read a set of prompts and run one method on all of them.
 
 POST /ds/prompts           {"text", "file"} or {"bench"}, as app/runs/prompts.py reads them: how many there are of which kinds
 POST /ds/batch             the same with "kinds", "each", and {"method", "seed", "new", "models"}, and perhaps "batch": begins
                            the runs, so many in step; method is a preset, settings as text, or the id of a recorded run, which
                            has its models by itself
 GET  /ds/batch             all batches, the newest first, without their prompts; also those of a server before this one
-GET  /ds/batch/ID          where they stand: k of n, tokens, and each prompt with its run or why it was refused
+GET  /ds/batch/ID          progress: k of n, tokens, and each prompt with its run or why it was refused
 POST /ds/batch/ID/stop     ends them; what was recorded stays
 """
 

@@ -31,7 +31,7 @@ from .recorded_steps import step_at, step_reader, steps_from
 if TYPE_CHECKING:
     from decodescope.engine.session.load import Model
 
-HELD = 8  # runs whose lives are in memory
+HELD = 8  # runs with lifetimes in memory
 COLUMNS = 450  # of a map
 ENTRIES = 256  # positions of one head, or lines of a table, in one answer
 SAMPLES = 240  # steps at which the attention of one entry is looked up
@@ -49,7 +49,7 @@ class _LivesCache:
         self._lock = threading.Lock()
 
     def get(self, channel: RecordStream) -> EntryLifetimes:
-        """The lives of a run up to its newest step. Raises Refusal for a run of which they cannot be shown."""
+        """The lifetimes of a run up to its newest step. Raises Refusal for a run without lifetimes to show."""
         assert channel.wire is not None
         with self._lock:
             known = self._known.get(channel.run)
@@ -281,7 +281,7 @@ def _heavy_hitters(request: Request, channel: RecordStream, lives: EntryLifetime
 
 
 def _find_text(request: Request, channel: RecordStream, lives: EntryLifetimes) -> dict[str, Any]:
-    """Where a text stands, and what became of it."""
+    """Find a text, and report what became of its entries."""
     i, text = _step_param(request, lives), request.query_params.get("text", "")
     if not text.strip() or len(text) > LONGEST:
         raise RequestRefusal(
@@ -379,7 +379,7 @@ VIEWS: dict[str, Callable[[Request, RecordStream, EntryLifetimes], dict[str, Any
 
 
 def _rerun_with_attention(play: RunService, lives: EntryLifetimes, layers: Any) -> RecordStream:
-    """Start the run anew, with the attention of these layers recorded. Raises Refused."""
+    """Start the run again and record the attention of these layers. Raises Refused."""
     if (
         not isinstance(layers, list)
         or not 0 < len(layers) <= lives.layers
@@ -472,6 +472,6 @@ def _encode_base64(array: np.ndarray) -> str:
 
 
 def _token_text(channel: RecordStream, lives: EntryLifetimes, position: int) -> Any:
-    """What stands at a position, for a view; "" where the text does not reach."""
+    """The token text at a position, for a view; "" beyond the end of the text."""
     assert channel.wire is not None
     return channel.wire.text(lives.tokens[position]) if 0 <= position < len(lives.tokens) else ""

@@ -81,14 +81,14 @@ def _exits_record(name: str, one: ConformalThresholds) -> dict[str, Any]:
 
 
 def _full_record(name: str, one: Calibration) -> dict[str, Any]:
-    """A calibration with its curve, from the safe end on, and how often halves of the texts chose each value. Raises what a
-    file may cause whose numbers make no sense."""
+    """A calibration with its curve, from the safe end on, and how often halves of the texts chose each value.
+    Raises the errors that a file with invalid numbers may cause."""
     from decodescope.lab.figures.measured.risk import WORDS, half_split_table
 
     drawn = half_split_table(one)
     held = drawn["held_out"].dropna().to_numpy()
     chosen = [int((drawn["value"] == x.value).to_numpy().sum()) for x in one.curve]
-    # `none`: halves on which not even the safe end passed; `above`: those whose other half lost more than delta
+    # `none`: halves on which even the safe end failed; `above`: halves where the other half lost more than delta
     summed = {"count": len(drawn), "none": int(drawn["value"].isna().to_numpy().sum()), "chosen": chosen}
     if len(held):
         summed |= {"held": float(held.mean()), "above": int((held > one.delta).sum())}

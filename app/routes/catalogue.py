@@ -50,8 +50,8 @@ def query_models(request: Request) -> dict[str, str]:
 
 
 def part_row(part: dict[str, Any], play: RunService, chosen: Mapping[str, str]) -> dict[str, Any]:
-    """A part as the list shows it. why: what stands against it, as it comes, beside the page's models (role -> model); empty:
-    nothing."""
+    """A part as the list shows it, checked with its default knobs together with the page's models (role -> model).
+    why: the reason why it cannot run; empty: it can"""
     names = ("kind", "name", "title", "idea", "source", "exactness", "headline", "measured")
     kind, name = part["kind"], part["name"]
     fits = replace_part(RunChoice("x", models=chosen), kind, name, play.check)
@@ -82,8 +82,7 @@ def role_titles(roles: Iterable[str]) -> list[str]:
 
 
 def preset_rows(play: RunService, beside: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The compositions with a name, beside the page's models (role -> model): what they are made of, and the part of a link
-    behind the address."""
+    """The named presets, checked together with the page's models (role -> model): their parts and the query of a link."""
     begin = initial_choice()
     nothing = default_part("drafter").name
     rows = []

@@ -21,7 +21,7 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.hardware import DEVICES, HardwareProfile
 from decodescope.lab.cost.pricer import SHAPES, STEPS, PricedRun, Pricer, cost_deviation
 
-OWN = "own"  # the device whose figures are given with the question
+OWN = "own"  # the device with figures given in the question
 KEPT = 32  # answers in memory
 FIGURES = {  # of one's own device: name in the question -> what it is, unit, factor to SI, lowest, highest
     "bandwidth": ("Bandwidth", "GB/s", 1e9, 0.1, 1e6),
@@ -77,7 +77,7 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
             )
             if not steps:
                 raise RequestRefusal(f"The run has {channel.count} steps, and none with this number.")
-            machine = _measured_machine(channel) or DEVICES["a100-80g"]  # only sizes are told, no times
+            machine = _measured_machine(channel) or DEVICES["a100-80g"]  # only sizes are reported, no times
             return {"step": int(number), "rows": Pricer(_pricer_run(channel, 1), machine).operators(steps[0])}
 
         return await of(run, work)
@@ -171,7 +171,7 @@ def _measured_machine(channel: RecordStream) -> HardwareProfile | None:
 def _model_shapes(
     asked: Mapping[str, str], shapes: Callable[[], dict[str, ModelSpec]]
 ) -> dict[str, ModelSpec]:
-    """The shapes that stand in the place of the run's own, by lane."""
+    """The shapes that replace the run's own, by lane."""
     wanted = {lane: asked[lane] for lane in ("target", "draft") if lane in asked}
     offered = shapes() if wanted else {}
     for name in wanted.values():

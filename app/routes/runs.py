@@ -1,4 +1,4 @@
-"""Runs: the routes of one run: where it stands, its events, its steps, and what can be done with it."""
+"""Runs: the routes of one run: its state, events and steps, and the actions on it."""
 
 from __future__ import annotations
 

@@ -25,12 +25,13 @@ PROMPT = 1 << 20  # characters of a prompt
 
 @dataclass
 class RunChoice:
-    """What the controls say. names: kind -> component ("sampler": a list, in order); settings: as Method.from_names takes;
+    """The values of the controls.
+    names: kind -> component ("sampler": a list, in order); settings: as Method.from_names takes;
     chat: whether the prompt is a user's turn, to be put into the target's chat template;
-    models: role -> model, those that a page begins with where none are named;
-    level: what is recorded of the run, one of LEVELS;  ignore_eos: whether it goes on after the target's end token
-    reference: whether a full cache is kept beside the target's, which says what its policy and codec cost, or "model": whether
-    that which the target was made of reads along"""
+    models: role -> model; those that a page begins with if none are named;
+    level: what is recorded of the run, one of LEVELS;  ignore_eos: whether it continues after the target's end token
+    reference: True: also run a full cache, which shows what the target's policy and KV compression cost; "model": also run
+    the original model that the target was made from"""
 
     prompt: str
     names: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
@@ -55,12 +56,12 @@ def method_or_none(choice: RunChoice) -> Method | None:
 
     try:
         return Method.from_names(choice.names, choice.settings)
-    except ValueError:  # what stands against it is said where it is composed
+    except ValueError:  # an error is reported where the method is composed
         return None
 
 
 def admit_reference(choice: RunChoice, method: Method) -> None:
-    """Raise Refused or MethodError where something is asked to read along of which nothing would be recorded."""
+    """Raise Refused or MethodError if a reference is requested but nothing of it would be recorded."""
     from decodescope.engine.session.compatibility import check_reference
 
     check_reference(method, choice.reference)
@@ -101,8 +102,8 @@ def pending_title(method: Method, prompt: str) -> str:
 
 @dataclass(frozen=True)
 class Composition:
-    """method: what the choice makes, None where it makes none;  why: what stands against a run of it, as a sentence; empty
-    if nothing does"""
+    """The method of a choice, and whether it can run.
+    method: None if the choice makes none;  why: the reason against a run, as a sentence; empty if there is none"""
 
     choice: RunChoice
     method: Method | None

@@ -15,16 +15,16 @@ from .record_stream import BATCH, RecordStream
 TICK = 1 / 30  # seconds between two steps of a run that are sent in full
 BEAT = 10.0  # seconds after which a silent stream says that it is alive
 BEHIND = 512  # steps in one message, as BATCH, for a reader that is further behind than that
-FEW = 4  # steps in memory of which messages are made at once: to hand them to a thread costs as much as one
+FEW = 4  # up to so many steps in memory become messages here: handing them to a thread costs as much as one
 UPDATE = 5 << 20  # bytes of one run that are sent at once
 
 
 class EventReader:
     """One run as one page reads it.
 
-    after: number of the last step that the page has, -1: none;  ahead(channel): how many runs come before one that waits
-    spared: what of a step the page does not show, as `Wire.step` takes it
-    word:  stands before the names of the events, which then have no numbers: a page that comes back says where it was
+    after: number of the last step that the page has, -1: none;  ahead(channel): how many runs come before a waiting run
+    spared: parts of a step that the page does not show, as `Wire.step` takes them
+    word:  prefix of the event names; such events have no numbers, and a page that reconnects says where it was
     far:   the steps that a thread is reading; None: none
     ended: whether the event "end" was the last one
     """
@@ -44,7 +44,7 @@ class EventReader:
         self.far: asyncio.Future[list[bytes]] | None = None
         self.ended = False
         self._sent, self._headed = after + 1, False
-        self._state: tuple[Any, ...] = ()  # what was last said of where it stands
+        self._state: tuple[Any, ...] = ()  # the state that was last sent
         self._count = 0  # steps that there were when a thread began to read
 
     def new_events(self) -> list[bytes]:
@@ -60,7 +60,7 @@ class EventReader:
         return out
 
     def _state_events(self) -> list[bytes]:
-        """Where the run stands, if that has changed."""
+        """The event with the run's state, if the state has changed."""
         state = self.channel.state()
         waiting = self.ahead(self.channel) if self.ahead is not None and state["status"] == "queued" else 0
         now = (state["status"], waiting, state["broke"], state.get("doing"))
@@ -105,8 +105,8 @@ class EventReader:
 
 
 def encode_event(kind: str, body: bytes, word: str = "", number: int | None = None) -> bytes:
-    """One server-sent event; `number` is what a reader comes back with, where no word stands before the kind. JSON holds no
-    bare line break."""
+    """One server-sent event; JSON contains no bare line break.
+    `number` is the position that a reader resumes from; events with a word before the kind have none."""
     mark = b"" if number is None or word else b"id: %d\n" % number
     return b"event: %s%s\n%sdata: %s\n\n" % (word.encode(), kind.encode(), mark, body)
 

@@ -86,7 +86,7 @@ def drafter_knobs(channel: RecordStream) -> dict[str, Any]:
 
 
 def forced_nodes(step: Step, asked: Any) -> dict[int, bool]:
-    """Drafted node -> whether it is accepted, from [{"node", "verdict"}], whose nodes are those of the wire."""
+    """Drafted node -> whether it is accepted, from [{"node", "verdict"}] with node numbers of the wire."""
     forced: dict[int, bool] = {}
     if not isinstance(asked, list) or len(asked) > 64:
         raise RequestRefusal('force is a list of at most 64 verdicts, {"node": 3, "verdict": "accept"}.')
@@ -197,7 +197,7 @@ def _changed_numbers(change: Mapping[str, Any]) -> dict[str, int]:
 
 
 class ForkIndex:
-    """The forks that are known here: of the runs in memory, and of the traces in the folder, whose headers are read once."""
+    """The forks that are known here: runs in memory, and traces in the folder. Each trace header is read once."""
 
     def __init__(self, play: RunService):
         self.play = play

@@ -27,8 +27,8 @@ def without_target(models: Mapping[str, Model]) -> dict[str, Model]:
 def make_session(
     choice: RunChoice, method: Method, models: Mapping[str, Model], executor: Executor | None = None
 ) -> Session:
-    """The session of a choice, whose method this is, on these models. executor: a Seat, where it goes with others. Raises
-    MethodError and ParamError."""
+    """Create the session of a choice with this method on these models. Raises MethodError and ParamError.
+    executor: a Seat, if the session runs together with others"""
     from decodescope.engine.session.run import encode_text_or_ids
     from decodescope.engine.session.session import Session
 

@@ -35,7 +35,7 @@ from .event_stream import UPDATE
 from .run_service import RUN, RunService
 
 BIN = "deleted"  # folder inside: what was deleted, until it is erased
-GONE = ".gone"  # beside a trace in there, as old as the deletion
+GONE = ".gone"  # marker next to a trace in this folder, as old as the deletion
 UNDO_S = 3600.0  # seconds that a deleted trace can be brought back
 LONGEST = 80  # characters of a name
 TEXT = 2000  # characters of a trace's text that the filter looks through
@@ -187,7 +187,7 @@ class Library:
         return self._move_in(upload, path, run)
 
     def _move_in(self, upload: Path, path: Path, run: str) -> dict[str, Any]:
-        """Put an uploaded file where the trace of its run lies."""
+        """Move an uploaded file to the place of its run's trace."""
         self.play.release_run(run)
         with _refuse_os_errors():
             upload.replace(path)
@@ -219,8 +219,8 @@ class Library:
 
 
 def _mark_divergences(rows: list[dict[str, Any]]) -> None:
-    """Say of every run whose text may differ where it parts from a plain run with its settings, if there is one; `wrote`,
-    `plain` and `setting` of the rows are gone then."""
+    """For every run with a text that may differ, say where it departs from a plain run with the same settings, if there is one.
+    Removes `wrote`, `plain` and `setting` from the rows."""
     plain = {row["setting"]: row["wrote"] for row in rows if row.get("plain") and "wrote" in row}
     for row in rows:
         if row.get("exactness") == "lossy" and "wrote" in row and row["setting"] in plain:
@@ -315,7 +315,7 @@ def upload_limits(mib: int) -> TraceLimits:
 
 
 def _check_upload(upload: Path, limits: TraceLimits) -> str:
-    """The run of a file whose every byte may have been chosen by somebody. Raises TraceError, ValueError, or Refused."""
+    """Check an untrusted file and return its run. Raises TraceError, ValueError, or Refused."""
     trace = open_trace(upload, limits)
     try:
         if not RUN.fullmatch(trace.header.run):

@@ -1,4 +1,4 @@
-"""Memory: what models and the caches of a run will take, told before they are loaded."""
+"""Memory: how much memory models and the caches of a run will take, computed before they are loaded."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from decodescope.engine.core.spec import ModelSpec
     from decodescope.engine.session.method import Method
 
-FREE_FOR_REST = 0.9  # of the memory that is free; the rest is for what runs beside
-BYTES_A_TOKEN = 3  # of a prompt whose tokens cannot be counted yet
+FREE_FOR_REST = 0.9  # share of the free memory; the rest is for other programs
+BYTES_A_TOKEN = 3  # of a prompt that cannot be tokenized yet
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,10 @@ class MemoryEstimate:
 def tokens_held(
     method: Method, prompt: int, new: int, full: int, role: str, spec: ModelSpec, itemsize: int
 ) -> int:
-    """Tokens whose entries, as they are, take as much memory as the caches of the model of a role do at most, in a run of
-    `method` over a prompt of `prompt` tokens with `new` behind it. A model may have several: one to decode with, one that the
-    policy asks when the prompt has ended. Those that a context asks are gone before the target reads. full: tokens of a full
-    cache beside the target's."""
+    """Peak size of the caches of one role's model, in tokens with uncompressed entries.
+    The run of `method` reads a prompt of `prompt` tokens and writes `new` tokens. A model may have several caches: one to
+    decode with, and one that the policy uses after the prompt. Caches used by a prompt compression are freed before the
+    target reads. full: tokens of an additional full cache of the target."""
     if role == TARGET:
         own = method.policy.max_entries(prompt, new) - (prompt + new if method.policy.needs_reference else 0)
         most = min(own, spec.max_positions)
@@ -87,16 +87,17 @@ def tokens_held(
 def cache_tokens(
     method: Method, prompt: int, new: int, beside: bool
 ) -> tuple[int, Callable[[str, ModelSpec, int], int]]:
-    """Tokens that the target's caches hold at most in a run of `method` over a prompt of `prompt` tokens with `new` behind it,
-    and what `tokens_held` says of each model; beside: whether there is a full cache beside the target's."""
+    """Maximum number of tokens in the target's caches, and `tokens_held` of each model, as a function.
+    The run of `method` reads a prompt of `prompt` tokens and writes `new` tokens. beside: whether the target also has a full
+    cache."""
     full = prompt + new if beside else 0
     tokens = method.policy.max_entries(prompt, new) + (0 if method.policy.needs_reference else full)
     return tokens, lambda *model: tokens_held(method, prompt, new, full, *model)
 
 
 def full_cache_tokens(tokens: int, reference: bool) -> Callable[[str, ModelSpec, int], int]:
-    """How many entries (role, shape, bytes of a number) come to, where the method is not asked: all of `tokens` tokens, up to
-    the context; of the target twice as many with a full cache beside its own."""
+    """Number of entries for (role, shape, bytes of a number), without asking the method.
+    These are all of `tokens` tokens, up to the context length; for the target twice as many if it also has a full cache."""
     return lambda role, spec, itemsize: (1 + (reference and role == TARGET)) * min(tokens, spec.max_positions)
 
 

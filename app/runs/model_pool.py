@@ -88,7 +88,7 @@ class Offer:
 
 
 class ModelHolder(Protocol):
-    """Who holds models of a pool, and is asked before one goes and told when it does."""
+    """An owner of models in a pool. It is asked before a model is unloaded, and notified when it is."""
 
     def keys_in_use(self) -> set[str]:
         """The keys of the models that must stay."""
@@ -100,14 +100,14 @@ class ModelHolder(Protocol):
 
 
 class ModelPool:
-    """The models behind the page: offered, loading, loaded. Every run names its own, by role; those that are not loaded are
-    when its turn comes.
+    """The models behind the page: offered, loading, loaded.
+    Every run names its models by role; they are loaded when its turn comes.
 
     target, draft: names or folders of those that a page begins with, `further`: of more, by role; `load` reads them in the
     background
-    more: a folder whose subfolders are offered too
-    holder: who holds models of the pool besides; None: nobody
-    threads: who has the number of threads, once a model is loaded; None: torch alone
+    more: a folder with subfolders that are offered too
+    holder: another owner of the pool's models; None: nobody
+    threads: owner of the number of threads, once a model is loaded; None: torch alone
     compile: whether the models that are loaded from here on run compiled
     """
 
@@ -181,8 +181,8 @@ class ModelPool:
             self.trouble = explain_error(error)
 
     def ensure_loaded(self, names: Mapping[str, str]) -> dict[str, Model]:
-        """These models (role -> key), loaded where they are not. Where there is no room beside the others, those that no run
-        needs go first. Raises Refused and LoadError."""
+        """These models (role -> key), loaded if they are not loaded yet. Raises Refused and LoadError.
+        If there is no room for them, models that no run needs are unloaded first."""
         with self._bringing:
             try:
                 self._phase, self._since = "starting the engine", time.monotonic()
@@ -312,8 +312,8 @@ class ModelPool:
         return self.key(name) or self.key(name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1])
 
     def readers(self, names: Mapping[str, str]) -> dict[str, Model | Offer]:
-        """Role -> what is known of each of these models (role -> key), loaded or not; one of which nothing is known is left
-        out. Raises Refused for one that is not offered."""
+        """Role -> the known information on each of these models (role -> key), loaded or not.
+        A model without any known information is left out. Raises Refused for a model that is not offered."""
         readers: dict[str, Model | Offer] = {}
         for role, key in names.items():
             reader = self.reader(key)
@@ -449,7 +449,7 @@ def _make_offer(key: str, name: str, source: str, folder: Path, adapter: str = "
 
 
 def _hub_snapshots() -> list[tuple[str, Path]]:
-    """Hub models whose files lie on this machine, by id: the newest snapshot of each."""
+    """Hub models with files on this machine, by id: the newest snapshot of each."""
     try:
         from huggingface_hub.constants import HF_HUB_CACHE
 

@@ -1,4 +1,4 @@
-"""Later: a run whose models are still to be loaded, which they are when its turn comes."""
+"""Pending run: a run with models that are loaded when its turn comes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def pending_header(
     run: str, choice: RunChoice, method: Method, names: Mapping[str, str], readers: Mapping[str, ModelInfo]
 ) -> Header:
-    """The header of a run whose models (role -> key) are still to be loaded, as far as it can be told: nothing of the weights,
-    and of a model that is not here yet its key alone."""
+    """The header of a run before its models (role -> key) are loaded, with the fields that are known by then.
+    It contains nothing about the weights. For a model that is not on this machine yet it contains only the key."""
     from decodescope.engine.decoding.record.recorder import Recorder
     from decodescope.engine.session.header import method_fields
     from decodescope.engine.session.load import requested_changes
@@ -54,11 +54,12 @@ def pending_header(
 
 
 class PendingRun:
-    """Work for the runner's worker, which takes it for a session: the first step makes that, and all steps are its own.
+    """Work for the runner's worker, which treats it as a session.
+    The first step creates the real session; all steps are that session's.
 
-    session: once it is made;  halted: as a session's
-    make: loads the models and makes the session; a refusal of it ends the run
-    ended: told the end of a run that never became a session
+    session: None until it is created;  halted: as a session's
+    make: loads the models and creates the session; if it refuses, the run ends
+    ended: called with the End of a run that never became a session
     """
 
     def __init__(self, make: Callable[[], Session], ended: Callable[[End], None]):

@@ -13,7 +13,7 @@ from .run_service import RunChoice
 
 
 def find_matching_preset(choice: RunChoice) -> str | None:
-    """The preset whose method these settings make, if there is one."""
+    """The preset with the method that these settings make, if there is one."""
     try:
         method = Method.from_names(choice.names, choice.settings)
     except ValueError:

@@ -1,5 +1,5 @@
-"""Asked: the prompts that presets are shown on, where that is not the one that the page begins with. Models write sensibly on
-them: what of a run is said by its method, and what by its model, can only be told apart where the model knows the text."""
+"""Preset prompts: the prompts that presets are shown on, if they differ from the page's first prompt.
+Models write sensibly on them. The effects of method and model can only be told apart where the model knows the text."""
 
 from __future__ import annotations
 
@@ -59,8 +59,9 @@ OWN: dict[str, PresetPrompt] = {
 
 
 def apply_preset_prompt(choice: RunChoice, name: str, begin: RunChoice) -> RunChoice:
-    """The settings with the prompt that a preset is shown on, in the place of one that the page put there itself: that of
-    `begin`, which it opens with, or another preset's. A prompt that a visitor wrote stays."""
+    """The settings with the prompt that a preset is shown on.
+    It replaces a prompt that the page itself put there: the first one, from `begin`, or another preset's. A prompt that a
+    visitor wrote stays."""
     if choice.prompt not in {"", begin.prompt, *(x.prompt for x in OWN.values())}:
         return choice
     own = OWN[name] if name in OWN else PresetPrompt(begin.prompt, begin.chat)

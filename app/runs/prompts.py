@@ -17,14 +17,15 @@ LABBENCH = "labbench"
 JSON_LINES = ".jsonl"  # how the name of a file ends that holds an object a line
 OBJECT = '{"prompt": "..."} or {"turns": ["..."]}'
 NAMED = 80  # characters of a name or a kind
-BEGINS = 60  # characters of a prompt by which it is told from others
+BEGINS = 60  # characters of a prompt that identify it in lists
 
 
 @dataclass(frozen=True)
 class PromptEntry:
-    """name: the question's number or name, else the line's number;  kind: of the question, "" where a line tells none
+    """A prompt of a set.
+    name: the question's number or name, else the line's number;  kind: of the question, "" if a line names none
     chat: whether it is a user's turn, for the chat template of a model that has one
-    later: turns behind the first, which are not asked"""
+    later: number of turns after the first, which are not asked"""
 
     name: str
     kind: str
@@ -34,15 +35,15 @@ class PromptEntry:
 
     @property
     def beginning(self) -> str:
-        """How it begins, in one line, by which it is told from others."""
+        """The beginning of the prompt in one line, which identifies it in lists."""
         return " ".join(self.text[: 4 * BEGINS].split())[:BEGINS].strip()
 
 
 def parse_prompts(text: str, where: str, objects: bool | None = None) -> list[PromptEntry]:
-    """A prompt a line, empty lines left out; or a JSON object a line, {"prompt"} or Spec-Bench's {"turns"}, of which the first
-    counts, with "category" and "question_id" where they are told.
+    """Parse prompts: one per line without empty lines, or one JSON object per line.
+    An object is {"prompt"} or Spec-Bench's {"turns"}, and only the first turn counts. It may have "category" and "question_id".
 
-    where: what the text is called in messages;  objects: whether its lines are objects; None: if the first one is such.
+    where: name of the text in messages;  objects: whether its lines are objects; None: if the first one is an object.
     Raises Refused, with the number of the line.
     """
     lines = [
@@ -62,7 +63,7 @@ def parse_prompts(text: str, where: str, objects: bool | None = None) -> list[Pr
 
 
 def labbench_prompts() -> list[PromptEntry]:
-    """LabBench's questions, of which the first turns are asked."""
+    """LabBench's questions; only their first turns are asked."""
     from decodescope.engine.bench.labbench import QUESTIONS
     from decodescope.engine.bench.questions.questions import read_questions
 
@@ -73,8 +74,8 @@ def labbench_prompts() -> list[PromptEntry]:
 def select_kinds(
     prompts: Iterable[PromptEntry], kinds: Sequence[str] = (), each: int = 0
 ) -> list[PromptEntry]:
-    """Those of these kinds (none: of all), and of every kind the first `each` (0: all). Raises Refused for a kind that no
-    prompt is of."""
+    """The first `each` (0: all) prompts of every kind in `kinds` (none: all kinds).
+    Raises Refused for a kind without prompts."""
     from decodescope.engine.bench.questions.questions import count_kinds as counted
     from decodescope.engine.bench.questions.questions import first_of_each_kind
 

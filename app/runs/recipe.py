@@ -131,7 +131,7 @@ def _own_files(method: Method) -> list[str]:
 
 
 def _chosen_parts(choice: RunChoice) -> dict[str, Any]:
-    """The parts that are not the usual ones, and those of which a knob is set."""
+    """The parts that are not the default ones, and those with changed knobs."""
     chosen: dict[str, Any] = {}
     for kind in KINDS:
         name = choice.names.get(kind)
@@ -172,11 +172,13 @@ def used_kinds(names: Mapping[str, Any]) -> set[str]:
 
 
 def replace_part(choice: RunChoice, kind: str, name: str, why: Callable[[RunChoice], str]) -> RunChoice:
-    """The same settings with this part, as it comes, in the place of the one of its kind; a sampler goes to the end of the
-    chain, without greedy. kind "preset": that composition; "weights": the target made into another model first.
+    """The same settings with this part, with default knobs, instead of the one of its kind.
+    A sampler goes to the end of the chain, without greedy. kind "preset": that preset; "weights": the target made into another
+    model first.
 
-    why(choice): what stands against settings. Where something does, the first preset that has this part, or one of its kind,
-    if that fits; so a rule comes with a drafter that it can judge. Raises Refused for a part that there is not.
+    why(choice): the reason against settings, or "". If there is one, the result is the first preset that has this part, or one
+    of its kind, if that fits. So an acceptance rule comes with a drafter that it can judge. Raises Refused for a part that does
+    not exist.
     """
     if kind == "preset" and name in PRESETS:
         return apply_preset_prompt(apply_preset(choice, name), name, initial_choice())
@@ -279,8 +281,9 @@ def _prompt_text(header: Header) -> str:
 
 
 def _requested_knobs(policy: CachePolicy, header: Header) -> dict[str, Any]:
-    """The knobs of a policy as they were asked for. A budget that is a share of the prompt stands in a record as the entries
-    that it came to; where the usual numbers come to the same with this share, they are what was asked for, or as good."""
+    """The knobs of a policy as they were requested.
+    A record holds a budget share of the prompt as the number of entries that it came to. If the default numbers come to the
+    same with this share, they are what was requested, or equivalent."""
     knobs = policy.knobs()
     if not knobs.get("budget_share"):
         return knobs
@@ -294,8 +297,8 @@ def _requested_knobs(policy: CachePolicy, header: Header) -> dict[str, Any]:
 
 
 def smaller_presets(header: Header) -> list[dict[str, str]]:
-    """What to try with the same prompt after memory ran out: presets that hold less, title and settings. Nothing for a
-    record from elsewhere whose method is none of ours."""
+    """Suggestions for the same prompt after memory ran out: title and settings of presets that hold less.
+    Empty for a record from elsewhere with a method that is unknown here."""
     try:
         choice = choice_from_header(header)
     except Refusal:

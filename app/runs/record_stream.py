@@ -50,7 +50,7 @@ class RecordStream:
         # what a run does before its first step
         self.doing: Callable[[], dict[str, Any] | None] = lambda: None
         self._since: float | None = None  # when it was first seen to be served
-        self._settled = ""  # the status of a run that is over, whose job was let go
+        self._settled = ""  # the status of a finished run after its job was released
         self.fork: dict[str, Any] | None = None  # as in the header, for a run that waits
         self.broke: dict[str, Any] | None = (
             None  # the condition at which it was paused: {"condition", "step", "why"}
@@ -67,8 +67,8 @@ class RecordStream:
 
     @classmethod
     def from_trace(cls, run: str, path: Path) -> RecordStream:
-        """The channel of a run whose trace lies on disk; a LONG one is learnt by a thread while its beginning is there.
-        Raises TraceError if it cannot be read."""
+        """The channel of a run with a trace on disk. Raises TraceError if it cannot be read.
+        A thread reads the rest of a LONG trace while its beginning is already available."""
         channel, trace = cls(run, path), open_trace(path)
         channel.total = len(trace.steps)
         channel.end = trace.end or End("interrupted", [], channel.total, trace.damage or "")
@@ -107,7 +107,7 @@ class RecordStream:
         """Let go of the file, if one is held; what of it is not learnt yet stays unknown."""
         self._closed = True
         if self._reader is not None:
-            self._reader.join()  # it is told after the record that it is at
+            self._reader.join()  # it stops after the record that it is reading
         with self._file:
             if self._trace is not None:
                 self._trace.close()
@@ -205,8 +205,9 @@ class RecordStream:
                     trace.close()
 
     def state(self) -> dict[str, Any]:
-        """Where the run stands, as plain data. doing, of one that is served and has made no step: {"phase": words} while its
-        models are loaded, {"role", "read", "of"} while one reads the prompt, tokens, null before; seconds: since when."""
+        """The state of the run, as plain data.
+        doing, of a run that is served and has made no step: {"phase": words} while its models are loaded; {"role", "read",
+        "of"}, in tokens, while a model reads the prompt; null before that. seconds: since when."""
         state: dict[str, Any] = {
             "run": self.run,
             "status": self.status,

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     Make: TypeAlias = Callable[[Mapping[str, Model]], Session]  # of a run's models, by role, its session
 
 REMEMBERED = 64  # runs in memory; the traces of the others stay on disk
-COUNTED = 20_000  # characters of a prompt whose tokens are counted before a run
+COUNTED = 20_000  # maximum characters of a prompt to tokenize before a run
 GONE = "This run is not here any more."
 RUN = re.compile(r"[0-9a-f]{16}")
 
@@ -286,15 +286,16 @@ class RunService:
         return RecordStream(run, self.folder / f"{run}.dstrace")
 
     def _make_session(self, names: Mapping[str, str], make: Make, channel: RecordStream) -> Session:
-        """The session of a run whose turn has come, once its models are loaded. Raises Refused, LoadError, MethodError."""
+        """Create the session of a run after its turn has come and its models are loaded.
+        Raises Refused, LoadError, MethodError."""
         channel.doing = lambda: {"phase": self.models.phase} if self.models.phase else None
         session = make(self.models.ensure_loaded(names))
         self._watch(session, channel, names)
         return session
 
     def _watch(self, session: Session, channel: RecordStream, names: Mapping[str, str]) -> LazyWriter:
-        """Let the channel and a file, whose writer is returned, have the records of the session. Raises Refused if its caches
-        do not fit."""
+        """Send the records of the session to the channel and to a file, and return the file's writer.
+        Raises Refused if its caches do not fit."""
         from decodescope.engine.session.run import LazyWriter, Tee
 
         channel.estimate = self.check_memory(session, names).sentence
@@ -368,8 +369,9 @@ class RunService:
                     self._runner.jobs.pop(run, None)
 
     def check_memory(self, session: Session, names: Mapping[str, str]) -> MemoryEstimate:
-        """What the run of these models (role -> key) will take. Raises Refused if its caches do not fit; a policy with a budget
-        counts with that, or with the prompt, a codec with what it packs, and a model that looks at the prompt with that."""
+        """Memory estimate for a run of these models (role -> key). Raises Refused if its caches do not fit.
+        A policy with a budget counts that budget, or the prompt. KV compression counts its packed size. A model that reads
+        the prompt counts the prompt."""
         method = session.method
         prompt = session.prompt
         new = session.max_new
@@ -399,8 +401,8 @@ class RunService:
             self._runner.jobs.pop(run, None)
 
     def release_run(self, run: str) -> None:
-        """Forget a run that is over, so that its trace is looked for anew, also one that is still being read. Raises Refused
-        while it goes."""
+        """Forget a finished run, so that its trace is looked up again, even if it is still being read.
+        Raises Refused while the run is active."""
         with self._lock:
             channel = self._channels.get(run)
             if channel is not None and channel.is_active:
@@ -409,8 +411,8 @@ class RunService:
                 self._drop(run)
 
     def find(self, run: str) -> RecordStream | None:
-        """The run of that id: one of this server, one whose trace lies in the folder, or an example. Raises Refused
-        for a trace of which nothing can be shown."""
+        """The run with that id: from this server, from a trace in the folder, or an example.
+        Raises Refused for a trace that cannot be shown."""
         if not RUN.fullmatch(run):
             return None
         with self._lock:
@@ -418,7 +420,7 @@ class RunService:
                 return self._channels[run]
             path = next((x.path for x in examples() if x.run == run), self.folder / f"{run}.dstrace")
             if not path.is_file():
-                path = path.with_name(path.name + ".partial")  # what a run left behind whose program ended
+                path = path.with_name(path.name + ".partial")  # left behind by a run after its program ended
             if not path.is_file():
                 return None
             try:
@@ -482,7 +484,7 @@ class RunService:
         return True
 
     def pause_at(self, channel: RecordStream, until: Callable[[Step], bool] | None) -> None:
-        """Pause a run behind every step of which `until` says so."""
+        """Pause a run after every step for which `until` returns true."""
         job = self._jobs.get(channel.run)
         if job is not None:
             job.until = until

@@ -172,7 +172,7 @@ def draws_from_draft_model(name: str, settings: Settings) -> None:
 
 @torch.inference_mode()
 def _draft_of(session: Session) -> Draft:
-    """A draft of the session as it stands, whose chance it does not use up."""
+    """A draft of the session in its present state; the session's chance is not used up."""
     session.chance, kept = session.chance.copy(), session.chance
     draft = session.drafter.propose(session.context)
     session.chance = kept

@@ -1,4 +1,4 @@
-"""The exact law: a lossless drafter or acceptance rule leaves every text its probability, to the last ways of chance."""
+"""Exact distribution: a lossless drafter or acceptance rule leaves every text its probability, over all random outcomes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SAMPLERS: tuple[tuple[str, Settings, Warp], ...] = (
 
 
 class NotCounted(Exception):
-    """The law of a part could not be counted. One sentence with the reason."""
+    """The exact distribution of a part could not be computed. One sentence with the reason."""
 
 
 def texts_keep_their_probability(kind: str, name: str, settings: Settings) -> None:

@@ -1,4 +1,4 @@
-"""The command `bench`: measure the methods on this machine, beside transformers, on questions, or where their time goes."""
+"""The command `bench`: compare methods with transformers on this machine, on questions, or measure where their time goes."""
 
 from __future__ import annotations
 

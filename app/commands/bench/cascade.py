@@ -1,4 +1,4 @@
-"""The command `bench cascade`: what a smaller model beside the large one costs and saves, by router and threshold."""
+"""The command `bench cascade`: cost and savings of a small model in front of the large one, by router and threshold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `bench decode`: our engine beside transformers on the same weights."""
+"""The command `bench decode`: compare our engine with transformers on the same weights."""
 
 from __future__ import annotations
 

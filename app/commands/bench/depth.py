@@ -53,7 +53,7 @@ def cells(one: Mapping[str, Any]) -> list[str]:
 
 
 def goal_rows(record: Mapping[str, Any]) -> list[list[str]]:
-    """The goals: of which rule, how much faster it is and should be, what it loses, and whether that is enough."""
+    """Rows of the goals: the rule, its measured and required speedup, its loss, and whether the goal is met."""
     return [
         [
             x["what"],

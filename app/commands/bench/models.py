@@ -110,7 +110,7 @@ def cells(one: Mapping[str, Any]) -> list[str]:
 
 
 def kept_rows(record: Mapping[str, Any]) -> list[list[str]]:
-    """A line for each kind of which the dense model has some right: how many of these each model keeps."""
+    """One row per kind with correct answers of the dense model: how many of those answers each model keeps."""
     methods = record["methods"]
     kinds = [kind for kind in record["kinds"] if any(kind in one["kept"] for one in methods.values())]
     lines = []

@@ -12,7 +12,7 @@ from ..shared.run import further_models
 
 
 def prompts(args: argparse.Namespace) -> int:
-    """Put the questions to every context, and print; kinds take turns, so that what there is at any time is of all kinds."""
+    """Put the questions to every context and print the results. Kinds alternate, so partial results cover all kinds."""
     from decodescope.engine.bench.prompt_compression import (
         SHORT,
         PromptCompressionBench,

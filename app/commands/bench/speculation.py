@@ -165,8 +165,9 @@ def gain_warning(record: Mapping[str, Any]) -> str:
 
 
 def spec_table(record: Mapping[str, Any]) -> list[str]:
-    """The figures by Spec-Bench's arithmetic: of its own questions by its tasks, beside its published rows of the same methods;
-    of others by their kinds, and alone. None where nothing was timed."""
+    """The figures computed with Spec-Bench's arithmetic; empty where nothing was timed.
+    Spec-Bench's own questions are grouped by task and shown next to its published rows for the same methods. Other questions
+    are grouped by kind and shown alone."""
     from decodescope.engine.bench.questions.spec_bench import load_published
 
     figures, s = record.get("spec_bench") or {}, record["settings"]

@@ -74,7 +74,7 @@ def format_small_share(value: float | None) -> str:
 
 
 def goal_rows(record: Mapping[str, Any]) -> list[list[str]]:
-    """The goals: of which method, its share and the largest one due, and whether that is met."""
+    """Rows of the goals: the method, its share, the largest share allowed, and whether the goal is met."""
     return [
         [x["what"], format_small_share(x["share"]), format_small_share(x["due"]), MET[x["met"]]]
         for x in record["goals"]

@@ -47,7 +47,8 @@ def load_model(name: str, *how: Any) -> Model:
 
 
 def progress_printer(as_json: bool) -> Callable[[str], None]:
-    """What tells of the steps of a measurement: a line each, or nothing where a bar shows them or JSON is asked for."""
+    """A function that prints the progress of a measurement: one line per step.
+    It prints nothing where a progress bar shows the steps or JSON is requested."""
     from decodescope.engine.core.progress import is_enabled
 
     return (lambda text: None) if as_json or is_enabled() else print_note

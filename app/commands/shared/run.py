@@ -181,7 +181,7 @@ def run_session(
 
 
 def keep_files(session: Session) -> None:
-    """Put the files that the method's knobs name beside the usual traces, where a repeated run looks for them."""
+    """Copy the files named by the method's knobs next to the usual traces, where a repeated run looks for them."""
     from decodescope.engine.core import files
 
     for part in session.method.parts().values():
@@ -278,7 +278,7 @@ def model_records(header: Header) -> dict[str, dict[str, Any]]:
 
 
 def summary_figures(summary: Summary) -> dict[str, Any]:
-    """The figures that a run's JSON has beside its text and tokens."""
+    """The figures that a run's JSON contains in addition to its text and tokens."""
     return {name: getattr(summary, name) for name in FIGURES}
 
 
@@ -329,8 +329,9 @@ def parse_parts(
 
 
 def _parse_knob(names: dict[str, Any], part: str, knob: str, text: str) -> Any:
-    """What was typed for a knob. `calibrated:PATH` is read here; the engine reads names. Where it takes
-    a file, its path becomes NAME@HASH; in a text of several lines @FILE stands for that of a file, and @@ for @."""
+    """Parse the text that the user typed for a knob.
+    `calibrated:PATH` is read here; the engine reads names. For a knob that takes a file, its path becomes NAME@HASH. For a
+    text of several lines, @FILE is replaced by the file's text, and @@ is an escaped @."""
     from decodescope.app.runs.recipe import part_knobs
     from decodescope.engine.core.files import FileRefusal, file_mark
 
@@ -353,7 +354,7 @@ def _parse_knob(names: dict[str, Any], part: str, knob: str, text: str) -> Any:
 
 
 def further_models(args: argparse.Namespace) -> dict[str, str]:
-    """Role -> the name of the model that is given for it, beside the target."""
+    """Role -> the name of the model given for it, without the target."""
     names = {role: name for role in DRAFTS if (name := getattr(args, role)) is not None}
     for role, name in args.role or ():
         if role in names:
@@ -363,7 +364,7 @@ def further_models(args: argparse.Namespace) -> dict[str, str]:
 
 
 def head_folders(args: argparse.Namespace) -> dict[str, Path]:
-    """Kind -> folder of the heads that are given beside those in the target's folder."""
+    """Kind -> folder of the heads that are given in addition to those in the target's folder."""
     folders: dict[str, Path] = {}
     for kind, folder in args.head or ():
         if kind in folders:
@@ -395,7 +396,7 @@ def unused_model_notes(args: argparse.Namespace, method: Method) -> list[str]:
 
 
 def calibration_notes(method: Method) -> list[str]:
-    """Notes on the knobs whose values were chosen for a risk."""
+    """Notes on the knobs with values calibrated for a risk."""
     return [
         f"Note: {kind}.{knob} = {one.as_text}, from {MARK}{one.name}: {one.promise}."
         for kind, part in method.parts().items()

@@ -76,7 +76,7 @@ PLAIN = MethodFamily("Plain decoding", "One token a pass: what all others are he
 
 @cache
 def drafter_folders() -> dict[str, str]:
-    """Name of a drafter -> the room that its file lies in, as it stands in ROOMS."""
+    """Name of a drafter -> the folder of its file, as written in ROOMS."""
     home = METHODS / FOLDERS["drafter"]
     return {path.stem: f"{home.name}/{path.parent.name}" for path in home.rglob("*.py")}
 

@@ -1,4 +1,4 @@
-"""Knobs: what all parts declare of theirs, as one text that the page asks for once, beside its own."""
+"""Knobs: the knob declarations of all parts, as one text that the page requests once, separately from its own."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def _encode_declarations(parts: tuple[tuple[str, str, type[Component]], ...]) ->
 
 
 def _part_declaration(kind: str, name: str, cls: type[Component]) -> dict[str, Any]:
-    """What one part declares. What a knob does not have is left out; `value` is what it begins with, `title` what stands over
-    the knobs of one sampler among others."""
+    """The declaration of one part, without attributes that a knob does not have.
+    `value` is the initial value; `title` is the heading above the knobs of one sampler among others."""
     begin = initial_values(kind, name, cls)
     knobs = [{**described(x), "step": x.step, "value": begin[x.name]} for x in cls.params()]
     bare = [{key: x for key, x in one.items() if key == "value" or not _is_empty(x)} for one in knobs]

@@ -18,8 +18,9 @@ BOOK = Path(__file__).resolve().parents[3] / "assets" / "methods.json"
 
 @cache
 def method_results() -> dict[str, Any]:
-    """What is told of the parts beside what they declare. headlines: kind -> name -> what the authors measured; measured:
-    the `command`, and `figures`, kind -> name -> [tokens a pass, times plain decoding], of the shipped models."""
+    """Published and measured results of the parts, in addition to what the parts declare.
+    headlines: kind -> name -> what the authors measured; measured: the `command`, and `figures`, kind -> name -> [tokens a
+    pass, times plain decoding], of the shipped models."""
     read: dict[str, Any] = json.loads(BOOK.read_text(encoding="utf-8"))
     return read
 

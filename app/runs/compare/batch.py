@@ -33,7 +33,7 @@ MOST = 128  # prompts of a batch, and runs of one report
 ABREAST = 32  # runs that go in step, at most
 REMEMBERED = 16  # batches in memory
 GONE = "This batch is not here any more; its runs are in the Library."
-BATCHES = "batches"  # the folder beside the traces that keeps their records
+BATCHES = "batches"  # the folder next to the traces that keeps their records
 AGAIN = 0.25  # seconds until a place in a full queue is asked for again
 
 
@@ -138,7 +138,7 @@ class SequentialRuns:
     def _keep(self) -> None:
         """Keep the record, once a run is over."""
         if any(row.over for row in self.rows):
-            with contextlib.suppress(OSError):  # a disk that is full: it is still told from memory
+            with contextlib.suppress(OSError):  # the disk is full: the record is still served from memory
                 self.kept.write(self.id, self.record())
 
     def _queue(self, start: Callable[[], None]) -> None:
@@ -256,8 +256,9 @@ class PromptBatch(SequentialRuns):
         return "queued" if self._job.status == "queued" else self.play.models.phase
 
     def record(self) -> dict[str, Any]:
-        """Where the batch stands. of: prompts;  done: those that are over;  runs: the ids of the runs that a report can be on,
-        which are those with a step that did not fail;  called: its method, once a run has begun;  at: when it began, s;
+        """The progress of the batch.
+        of: prompts;  done: those that are over;  runs: the ids of the runs that a report can cover: those with a step that did
+        not fail;  called: its method, once a run has begun;  at: when it began, s;
         most: runs that go in step;  doing: what they wait for;  asked: sentences on how the prompts were put"""
         over = self.over  # first: where it is, all rows are in what follows
         runs = [x.channel.run for x in self.rows if x.channel and x.channel.count and x.over and not x.why]
@@ -274,8 +275,8 @@ class PromptBatch(SequentialRuns):
 
 
 def later_turns(folder: Path, runs: Sequence[str]) -> list[int]:
-    """Of each of these runs the turns behind the first that its prompt had, by the batches that are kept beside the traces in
-    `folder`; 0 for a run of none."""
+    """For each of these runs, the number of further turns in its prompt that were not asked.
+    Read from the batches kept next to the traces in `folder`; 0 for a run that belongs to no batch."""
     kept = RecordFolder(folder / BATCHES)
     rows = [row for name in kept.names() for row in (kept.read(name) or {}).get("rows", ())]
     later = {row["run"]: row["later"] for row in rows}
@@ -295,7 +296,7 @@ class PromptBatches:
         return self._works.add(batch.id, batch.begin())
 
     def record(self, name: str) -> dict[str, Any]:
-        """Where the batch of that id stands. Raises Refused where it is not here."""
+        """The progress of the batch with that id. Raises Refused if it is not here."""
         return self._works.require(name, GONE)
 
     def stop(self, name: str) -> None:

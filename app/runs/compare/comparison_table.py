@@ -1,4 +1,4 @@
-"""Standings: what is said of runs beside each other: a row of figures each, what every two share, the table as a file."""
+"""Comparison table: one row of figures for each run, what every two runs share, and the table as a file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ..record_stream import RecordStream
 from .comparison import LETTERS
 from .repeats import SURE
 
-KEPT = 16  # runs whose figures are in memory
+KEPT = 16  # runs with figures in memory
 # what a row of the table says, and its head in a file
 COLUMNS = {
     "letter": "pane",
@@ -63,7 +63,7 @@ COLUMNS = {
 
 
 class ComparisonTable:
-    """What is said of runs beside each other; a run is read once as long as nothing was added to it."""
+    """Figures of runs for comparison. A run is read once, until something is added to it."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, int, bool], tuple[RunSide, dict[str, Any]]] = OrderedDict()

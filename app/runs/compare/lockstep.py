@@ -38,7 +38,7 @@ Row = TypeVar("Row", bound=RunnablePrompt)
 
 @dataclass(frozen=True)
 class LockstepResult:
-    """What the worker is told of its step."""
+    """The result of the step, for the worker."""
 
     step: int = 0
 
@@ -55,11 +55,12 @@ class _ActiveRun:
 
 
 class Lockstep(Generic[Row]):
-    """Work for the runner's worker, which takes it for a session: its only step decodes the runs of `rows` together, at most
-    `most` at a time. Where runs of others wait, those that were begun are decoded to their ends and no further one begins.
+    """Work for the runner's worker, which treats it as a session.
+    Its only step decodes the runs of `rows` together, at most `most` at a time. If runs of others wait, the runs already begun
+    are decoded to their ends and no further run begins.
 
-    names: role -> key of their models, which are loaded where they are not
-    over: told of a row whose run is over or was refused, and why it was or failed, "" where it did neither
+    names: role -> key of their models, which are loaded if they are not loaded yet
+    over: called with a row when its run ends or is refused, and with the reason of a refusal or failure; "" if there is none
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class Lockstep(Generic[Row]):
         return self.halted is not None and self.halted()
 
     def _due_rows(self) -> Iterator[Row]:
-        """The rows whose runs begin."""
+        """The rows that begin their runs."""
         for i, row in enumerate(self._rows):
             if i >= self._most and self._play.worker().has_waiting:
                 return

@@ -1,4 +1,4 @@
-"""Kept: what was measured over several runs, as files beside the traces, so that a link to it lasts as long as they do."""
+"""Measurements: results over several runs, stored as files next to the traces, so that a link lasts as long as they do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RecordFolder:
         self.folder = folder
 
     def write(self, name: str, record: dict[str, Any]) -> None:
-        """Keep a record, in the place of the one of that name; the oldest above MOST goes. Raises OSError."""
+        """Store a record and replace the one of that name; the oldest record above MOST is deleted. Raises OSError."""
         assert NAME.fullmatch(name)
         self.folder.mkdir(parents=True, exist_ok=True)
         fresh = self.folder / f"{name}.part"
@@ -83,8 +83,8 @@ class Measurements(Generic[One]):
         return work
 
     def record(self, name: str) -> dict[str, Any] | None:
-        """What came out of the work of that id so far; of one whose server ended meanwhile, what it left, as stopped. None
-        where it is not here."""
+        """The results of the work with that id so far; None if it is not here.
+        If its server ended meanwhile, the stored results are returned as stopped."""
         if name in self._known:
             return self._known[name].record()
         record = self.kept.read(name)

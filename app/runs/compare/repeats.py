@@ -34,7 +34,7 @@ REMEMBERED = 16  # repeats in memory
 
 @dataclass(frozen=True)
 class RoundResult:
-    """What the worker is told of a round: when it was over, from the first one's beginning."""
+    """The result of a round, for the worker: when it ended, counted from the beginning of the first round."""
 
     step: int
     t_us: float
@@ -77,9 +77,7 @@ class RepeatMeasurement:
         self._warm: list[Contestant] = []
         self._field: list[Contestant] = []
         names = {letter: _model_keys(play, header, letter) for letter, header in self._headers.items()}
-        if all(
-            play.models.acquire(one) is not None for one in names.values()
-        ):  # what stands against it is told at once
+        if all(play.models.acquire(one) is not None for one in names.values()):  # refusals are raised at once
             self._make_contestants()
         self._began = 0.0
         self._rates: list[list[float]] = [[] for _ in channels]  # tokens a second, by run and round

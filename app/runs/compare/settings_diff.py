@@ -1,4 +1,4 @@
-"""Settings of a run beside those of the controls: what a run that is shown was made with, and in what the others differ."""
+"""Settings diff: the settings of the displayed run, and how the controls differ from them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def choice_of_run(play: RunService, channel: RecordStream) -> RunChoice:
-    """The settings that the run of a channel was made with, its models by the keys that they have here. Raises Refused for a
-    run that has not begun, MethodError or ParamError for a record from elsewhere whose method is none of ours."""
+    """The settings of a channel's run, with its models by their keys here. Raises Refused for a run that has not begun.
+    Raises MethodError or ParamError for a record from elsewhere with a method that is unknown here."""
     if channel.wire is None:
         raise RequestRefusal("The run has not begun yet: copy it when its prompt has been read.")
     choice = choice_from_header(channel.wire.header)
