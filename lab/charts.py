@@ -63,14 +63,15 @@ def figure(  # noqa: PLR0913
     profile: HardwareProfile | None = None,
     plain: Any = None,
 ) -> go.Figure:
-    """The chart `name` of a trace, of what `run` returned, of a path, or of an example's name, as a plotly figure. CHARTS has
-    the names, and which of the other arguments each of them takes: `step` and `node` a place, as `explain` counts them; `layer`
-    and `head` a part of the cache; `note` what a part told, and `part` which one; `role` one of the run's
-    models; `profile` a machine, by default the one that
-    ran it as far as it was measured; `plain` a run of plain decoding.
+    """The chart `name` as a plotly figure, of a trace, of the result of `run`, of a path, or of an example's name.
 
-    Raises ParamError for a name that is none, or what it does not take, TraceError for a step that the trace does not have, and
-    ValueError where the trace does not hold what is drawn.
+    CHARTS has the names, and which of the other arguments each of them takes: `step` and `node`, a place counted as `explain`
+    counts them; `layer` and `head`, a part of the cache; `note`, a signal that a part recorded, and `part`, the kind of that
+    part; `role`, one of the run's models; `profile`, a machine, by default the one that ran it as far as it was measured;
+    `plain`, a run of plain decoding.
+
+    Raises ParamError for an unknown name or an argument that the chart does not take, TraceError for a step that the trace does
+    not have, and ValueError where the trace lacks the data to draw.
     """
     chart = CHARTS[check_choice(name, "name", tuple(CHARTS))]
     asked = dict(

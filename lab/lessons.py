@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 POINT = PROMPTS["class"]  # it repeats itself, as code does: the next method looks much like the last one
-# As in LabBench: turns of a chat whose answer is nearly their own text, and beginnings of stories, in which all is new.
+# As in LabBench: chat turns with an answer that nearly repeats their own text, and beginnings of stories, where all is new.
 EDITS = (
     'Write brown instead of white.\nJulia went to the station with a white box. "Is this your white box?" asked Noah. Noah and '
     "Julia ate beans. Julia put the white box on the table. Noah liked the box of Julia very much.",

@@ -1,4 +1,4 @@
-"""Fates: what became of entries beside being held or leaving: part of another entry, or packed into fewer bits."""
+"""Entry changes: cache entries that were merged into another entry or packed into fewer bits, and extra entries."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from decodescope.engine.trace.records.events import Augmented, CacheChange
 
 
 class EntryChanges:
-    """Of one run, learnt change by change, step after step; it may be asked from other threads meanwhile. A row is a layer and
-    KV head, layer by layer.
+    """The entry changes of one run, learned step after step. Other threads may query it meanwhile.
+    A row is a layer and KV head, layer by layer.
 
-    bits: of a number once it is packed, None where no codec packs
+    bits: bits of a packed number, None where no KV compression packs
     """
 
     def __init__(self, heads: int, bits: float | None):
@@ -26,7 +26,7 @@ class EntryChanges:
             tuple[int, int, int, float, float]
         ] = []  # step, first, stop, errors of keys and of values
         self._all = np.zeros((0, 6))
-        self._beside: list[tuple[int, Augmented]] = []  # step, what a context put beside the text in it
+        self._beside: list[tuple[int, Augmented]] = []  # step, what prompt compression added in it
         self._lock = Lock()  # of both
 
     def learn(self, change: CacheChange, step: int) -> None:
@@ -90,8 +90,8 @@ class EntryChanges:
         return {"into": into, "took": took, "packed": packed}
 
     def extra_kv(self, i: int) -> list[dict[str, Any]]:
-        """What stands beside the entries of the text after step i, where no token does: its `form`, how many tokens of the text
-        stand before it (`at`), `entries` of a layer and KV head, `origin`."""
+        """The extra entries after step i, which belong to no token of the text.
+        Each has its `form`, the number of text tokens before it (`at`), `entries` per layer and KV head, and `origin`."""
         return [
             {"form": x.form, "at": x.at, "entries": x.entries, "origin": x.origin}
             for k, x in self._beside

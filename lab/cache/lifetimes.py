@@ -23,7 +23,7 @@ KEPT = int(np.iinfo(np.int32).max)  # "left at" of an entry that is still held
 BY_READING = -1  # the step in which the prompt's reading took place
 MOST_POSITIONS = 1 << 22
 MOST_ENTRIES = 1 << 26  # rows times positions
-MOST_HEADS = 1 << 12  # KV heads that are told one by one
+MOST_HEADS = 1 << 12  # KV heads that are listed one by one
 WORDS = {
     "S": "kept: one of the first entries, which never leave",
     "W": "kept: among the newest",
@@ -36,21 +36,21 @@ WORDS = {
 
 
 class EntryLifetimes:
-    """Of one run: when each position left each row; a row is a layer and KV head, layer by layer. `learn` takes the records
-    of the run in order, the prefill first; all else may be asked for at any time.
+    """Entry lifetimes of one run: when each position left each row; a row is a layer and KV head, layer by layer.
+    `learn` takes the records of the run in order, the prefill first. Everything else may be queried at any time.
 
     tokens: of the text, by position;  length, held, bytes, full, evicted: per step, of the target's cache: positions read,
     entries of the fullest head, bytes of memory in whole pages, bytes of the entries had all been kept, entries lost
-    sinks, heavy, near: entries that the policy keeps as the first, by choice and as the newest; None where it does not say
-    once: it cuts when the prompt has been read: these are the prompt's, and what is written stays
-    budget: all of them together; None where text comes on top
-    fates: what became of entries beside that;  missed: what a full cache beside the target's says that is lost
-    went: what became of the entries that left: a policy evicted them; in a run whose policy keeps all the strategy freed
+    sinks, heavy, near: number of entries that the policy keeps as the first, by choice and as the newest; None if unknown
+    once: whether the policy cuts only when the prompt has been read: the numbers are then the prompt's, and written text stays
+    budget: the sum of these numbers; None where written text comes on top
+    fates: other changes of the entries;  missed: the losses that an additional full cache measured
+    went: the word for entries that left: a policy evicted them; if the policy keeps everything, the strategy freed them
     untold: whether some evictions were counted without being listed (level "summary")
-    unplaced: why its entries have no lives of their own; "": they have
+    unplaced: why its entries have no lifetimes of their own; "": they have
 
-    What is evicted never comes back, so one number per entry answers for every step; behind a fork to another policy, what each
-    head holds is told from the records alone.
+    Evicted entries never come back, so one number per entry answers for every step. After a fork to another policy, the entries
+    of each head are derived from the records alone.
     """
 
     def __init__(self, header: Header):
@@ -83,7 +83,7 @@ class EntryLifetimes:
         self.fates = EntryChanges(self.heads, part_description(header, "kv_compression").get("bits"))
         self.missed = ReferenceLoss()
         self._plans: list[tuple[int, Plan]] = []  # the step, and what was settled in it
-        # steps whose caches hold other entries
+        # steps with other entries in their caches
         self._anew = sorted(reread_steps(header, ("policy", "strategy")))
         self._by_head: dict[
             int, np.ndarray

@@ -1,4 +1,4 @@
-"""Needle: where a piece of text stands among the tokens of a run, and what became of it in the cache, in one sentence."""
+"""Needle: find a piece of text among the tokens of a run, and say in one sentence what became of it in the cache."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ LONGEST = 2000  # characters of a text that is searched for
 
 
 def find_text(text: str, tokens: Sequence[int], piece: Callable[[int], Piece]) -> list[tuple[int, int]]:
-    """Where `text` stands: (first, last) token that it touches, at most MOST times. Searched for as it is written, and if
-    it is not found so, without regard to capitals."""
+    """Find `text`: (first, last) token that it touches, at most MOST times.
+    It is searched for as written. If it is not found so, the search ignores case."""
     pieces = [_piece_bytes(piece(token)) for token in tokens]
     whole, sought = b"".join(pieces), text.encode("utf-8", "replace")
     if not sought:

@@ -1,4 +1,4 @@
-"""Missed: what a full cache beside the target's says that its entries lost, or a whole model its weights, over the steps."""
+"""Reference loss: what the target lost compared with a full cache or with the original model, over the steps."""
 
 from __future__ import annotations
 

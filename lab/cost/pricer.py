@@ -1,8 +1,8 @@
-"""Elsewhere: a recorded run priced by the cost model, on its own machine or another one, with its own models or others.
+"""Pricer: a recorded run priced by the cost model, on its own machine or another one, with its own models or others.
 
-What was decided stays as it was recorded: the same passes, rows and entries held. A pass takes the longer of its
-arithmetic and its traffic, plus its launches (`HardwareProfile.time_us`, the whole-step bound); what lies between the
-passes is left out. Every figure is a model's, and `assumptions` says in words what it rests on.
+The recorded decisions stay: the same passes, rows and entries held. A pass takes the longer of its arithmetic and its traffic,
+plus its launches (`HardwareProfile.time_us`, the whole-step bound). The time between passes is left out. Every figure is a
+model's; `assumptions` lists in words what it is based on.
 """
 
 from __future__ import annotations
@@ -125,9 +125,9 @@ def _format_seconds(s: float) -> str:
 
 
 class Pricer:
-    """Prices the passes of a run on `machine`, with `models` (lane -> shape) in the place of the run's own.
+    """Prices the passes of a run on `machine`; `models` (lane -> shape) replace the run's own.
 
-    Raises ParamError where the machine has no peak, or where a pass ran layers that another model has not.
+    Raises ParamError where the machine has no peak, or where a pass ran layers that another model does not have.
     """
 
     def __init__(
@@ -310,7 +310,7 @@ class Pricer:
 
     @property
     def lanes(self) -> set[str]:
-        """Lanes whose passes are priced."""
+        """Lanes with priced passes."""
         return {one.lane for one, _ in self._all_passes()} & set(self.passes.specs)
 
     def checks(self) -> list[tuple[float, float]]:

@@ -1,7 +1,8 @@
-"""Course: what a chapter of the notebooks is made of, besides its prose and its runs.
+"""Course: the building blocks of a notebook chapter, besides its prose and its runs.
 
-A chapter asks for a guess (`predict`, `choose`), runs, shows the guess beside what came (`Prediction.beside`), holds a formula
-beside the code that is it (`as_code`), sets an exercise (`exercises`), and says what a paper measured (`against_paper`).
+A chapter asks for a guess (`predict`, `choose`), runs, and shows the guess next to the result (`Prediction.beside`). It shows a
+formula next to the code that computes it (`as_code`), sets an exercise (`exercises`), and says what a paper measured
+(`against_paper`).
 """
 
 from decodescope.engine.core.extras import require

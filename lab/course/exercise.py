@@ -1,4 +1,4 @@
-"""Exercise: a question whose checker knows the right answer, and what the usual wrong ones come from."""
+"""Exercise: a question with a checker that knows the right answer, and the causes of the usual wrong ones."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Exercise:
             return bool(self.same(answer, other))
         except (
             Exception
-        ):  # the reader's own code may be called here: what it raises is a wrong answer, told as one
+        ):  # the reader's own code may be called here: an exception in it counts as a wrong answer
             return False
 
 

@@ -32,10 +32,10 @@ class Code:
 
 
 def as_code(formula: str, function: Any, first: str = "", last: str = "") -> Code:
-    """`formula` (LaTeX, may be empty) beside the source of `function`, a function, method or class of the package.
+    """`formula` (LaTeX, may be empty) next to the source of `function`, a function, method or class of the package.
 
-    first, last: the source is shown from the first line that holds `first` to the next one that holds `last`; whole where
-    they are empty. Raises ParamError where the source is not to be had, or holds no such line.
+    first, last: the source is shown from the first line that contains `first` to the next one that contains `last`; whole if
+    they are empty. Raises ParamError if the source is not available or contains no such line.
     """
     plain = inspect.unwrap(function) if callable(function) else function
     if not (inspect.isroutine(plain) or inspect.isclass(plain)) or not _has_source_file(plain):
@@ -51,7 +51,7 @@ def as_code(formula: str, function: Any, first: str = "", last: str = "") -> Cod
 
 
 def _has_source_file(plain: Any) -> bool:
-    """Whether it stands in a Python file: what was built into Python does not."""
+    """Whether it is defined in a Python file; Python's built-ins are not."""
     module = inspect.getmodule(plain)
     return module is not None and Path(module.__dict__.get("__file__") or "").suffix == ".py"
 

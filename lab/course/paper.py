@@ -1,4 +1,4 @@
-"""Paper: what somebody else measured, beside what was measured here, and why they differ."""
+"""Paper: figures that a paper measured, next to those measured here, and why they differ."""
 
 from __future__ import annotations
 

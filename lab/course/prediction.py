@@ -1,4 +1,4 @@
-"""Prediction: the reader's guess, asked before a run and shown beside what came."""
+"""Prediction: the reader's guess, asked before a run and shown next to the result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WIDE = ipywidgets.Layout(width="100%", max_width="720px")
 class Prediction(ipywidgets.VBox):
     """A question with a slider or a choice below it.
 
-    guess: what the reader chose, None until then;  unit: stands behind numbers
+    guess: the reader's choice, None until then;  unit: shown after numbers
     """
 
     def __init__(self, question: str, asked: ipywidgets.ValueWidget, unit: str = ""):
@@ -39,7 +39,7 @@ class Prediction(ipywidgets.VBox):
     def compare_with(
         self, here: float | str, paper: float | str | None = None, source: str = ""
     ) -> NotebookTable:
-        """The guess beside what was measured `here` and, where there is one, the figure of a paper with its `source`."""
+        """The guess next to the value measured `here` and, if there is one, the figure of a paper with its `source`."""
         rows: list[tuple[str, object]] = [
             ("your guess", self._read_answer(self.guess) if self._moved else UNASKED)
         ]

@@ -1,1 +1,1 @@
-"""One decision told: what was tested, with which numbers, and what was left."""
+"""Explain one decision: what was tested, with which numbers, and the residual distribution."""

@@ -1,4 +1,4 @@
-"""Block: what became of the block of a step, or of its draft as a whole, and what its parts told of it."""
+"""Block: what became of a step's block, or of its draft as a whole, and the signals that its parts recorded."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def explain_block(trace: Trace, step: Step) -> Explanation:
 
 
 def _note_lines(trace: Trace, step: Step) -> list[ExplanationLine]:
-    """What the parts told of the step, in their own words."""
+    """The signals that the parts recorded for the step, in their own words."""
     nodes, lines = len(step.draft.tokens) if step.draft is not None else 0, []
     for part, values in declared_notes(trace.header, step).items():
         notes = trace.header.tells[part]

@@ -27,7 +27,7 @@ class BlockProgress:
 
 
 def block_progress(trace: Trace) -> BlockProgress:
-    """The staircase of a run. A place whose token the text does not have yet, or never got, is in no dictionary."""
+    """The staircase of a run. A place that has no token in the text yet, or never got one, is in no dictionary."""
     stairs = BlockProgress()
     text = {step.n + k: token for step in trace.steps for k, token in enumerate(step.emitted)}
     for step in trace.steps:

@@ -41,7 +41,7 @@ def explain_canvas(trace: Trace, step: Step) -> Explanation | None:
 
 
 def _open_places(read: CanvasReading) -> list[ExplanationLine]:
-    """What the pass did, and the open places of which the declaration has something to say."""
+    """What the pass did, and the open places that the declaration describes."""
     form = read.form
     named = [(row, row.say_first(form.row)) for row in read.rows]
     rows = tuple(f"place {row.entry('place')}: {words}" for row, words in named if words)

@@ -1,4 +1,4 @@
-"""Chosen: the candidates that stood beside an emitted token, each with its terms, added up again."""
+"""Choice tally: the candidates for an emitted token, each with its score terms and their sum."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ NUMBERS = "sum of the terms", "floor"  # what a row's two numbers are
 
 
 def choice_tally(step: Step, text: Text) -> StepTally | None:
-    """How each token of a step was chosen, by a law or by its strategy; None: the target's own law chose. text: of ids"""
+    """How each token of a step was chosen, by guidance or by its strategy; None: from the target's own distribution.
+    text: ids -> text"""
     if not step.choices:
         return None
     formula, own = choice_formula(step.choices), is_chosen_by_strategy(step)
@@ -50,7 +51,7 @@ def _choice_row(choice: Choice, i: int, place: str, text: Text) -> TallyRow:
 
 
 def choice_formula(choices: Sequence[Choice]) -> str:
-    """The sum in words; of a mixture whose shares differ from token to token without them."""
+    """The sum in words; for a mixture with shares that differ from token to token, without the shares."""
     first = choices[0]
     if all(x.weights == first.weights for x in choices):
         return format_weighted_sum(first)

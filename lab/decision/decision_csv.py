@@ -38,18 +38,19 @@ _FORMULA = re.compile(r"(^|[,;|\"])(?=[=+\-@\uff1d\uff0b\uff0d\uff20])")
 
 
 def export_csv(trace: Trace) -> Iterator[str]:
-    """The lines of the file, the head first; steps are read one after the other, so a long trace takes no more memory.
+    """The lines of the file, the header first. Steps are read one after another, so a long trace takes no more memory.
 
-    A row is a node of a draft tree, or a token of the target's own. step: from 0; node: as the page counts them, 0 is the root,
-    the last token before the step, so parent 0 stands directly after the text; position: of the token in prompt and text;
-    tried: which trial of its step, from 0; p, r, q, u, threshold: as they stood at the trial; of the target's own tokens r is
-    the probability under the law that they were drawn from. Numbers are written in full; what was not recorded is empty.
+    A row is a node of a draft tree, or a token of the target's own. step: from 0; node: as the page counts them; 0 is the root,
+    the last token before the step, so a node with parent 0 directly follows the text; position: of the token in prompt and
+    text; tried: which trial of its step, from 0; p, r, q, u, threshold: their values at the trial; for the target's own tokens
+    r is the probability under the distribution that they were drawn from. Numbers are written in full; missing values are
+    empty.
 
     p and r are of the distribution after the sampler, so 1 or 0 under a greedy one. p_model, entropy_nats: as in `frame`: the
     model's probability before a greedy sampler, and the entropy before a greedy sampler, else after the sampler.
 
-    Text is shown as on the page, with signs for spaces and line breaks, at most 40 characters; the token's id is exact. In
-    front of a sign that a spreadsheet may take for the beginning of a formula stands an apostrophe.
+    Text is shown as on the page, with signs for spaces and line breaks, at most 40 characters; the token's id is exact. An
+    apostrophe precedes a sign that a spreadsheet may take for the beginning of a formula.
     """
     yield _csv_line(COLUMNS)
     for step in trace.steps:

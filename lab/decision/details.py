@@ -22,8 +22,8 @@ def tally_readings(header: Header, step: Step, text: Text | None = None) -> Iter
 
 
 def details_tally(header: Header, step: Step, text: Text, *, beside: bool = False) -> StepTally | None:
-    """The card of a step's tallies; None where it has none that the header declares. text: ids -> text; beside: of those that
-    stand under the step's own decision, not in its place"""
+    """The card of a step's tallies; None if it has none that the header declares. text: ids -> text
+    beside: take the tallies shown below the step's own decision, rather than those that replace it"""
     shown = (x for x in tally_readings(header, step, text) if (x.form.beside is not None) == beside)
     card: StepTally | None = None
     for _, group in groupby(shown, lambda read: read.detail.name):

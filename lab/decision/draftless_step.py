@@ -1,4 +1,4 @@
-"""Undrafted: one step of a strategy that drafts nothing, told."""
+"""Draftless step: explain one step of a strategy that drafts nothing."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from .trees import explain_tree, merge_tree
 
 
 def explain_draftless_step(trace: Trace, step: Step) -> Explanation | None:
-    """What a step did whose strategy says so itself; None: it drafted, or nothing was recorded."""
+    """Explain a step from its strategy's own record; None: it drafted, or nothing was recorded."""
     if step.detail_of("threads") is not None:
         return explain_threads(trace, step)
     return explain_canvas(trace, step) or merge_tree(explain_tally(trace, step), explain_tree(trace, step))
 
 
 def explain_threads(trace: Trace, step: Step) -> Explanation:
-    """One round of threads: what each of them wrote, and what by then stands of the text."""
+    """One round of threads: what each of them wrote, and how much of the text exists after it."""
     t: ThreadsDetail = step.detail_of("threads")
     form = trace.header.details.get(t.name)
     if not isinstance(form, ThreadsForm):
@@ -60,7 +60,7 @@ def explain_threads(trace: Trace, step: Step) -> Explanation:
 
 
 def explain_tally(trace: Trace, step: Step) -> Explanation | None:
-    """What a step tried by itself, each number beside the threshold that decided; None: it keeps no such record."""
+    """What a step tried by itself, each number with the threshold that decided; None: it keeps no such record."""
     card = find_tally(trace.header, step, lambda ids: visible_piece(join(ids, trace.pieces)))
     if card is None:
         return None
@@ -81,7 +81,7 @@ def explain_tally(trace: Trace, step: Step) -> Explanation | None:
 
 
 def _format_threshold(number: float | None, bar: float | None) -> str:
-    """A number beside its threshold."""
+    """A number compared with its threshold."""
     if number is None:
         return ""
     return f"{f(number)}, " if bar is None else f"{f(number)} {'≥' if number >= bar else '<'} {f(bar)}, "

@@ -1,4 +1,4 @@
-"""Evictions told: why an entry left the cache, by what its policy says of itself and by the scores that were recorded."""
+"""Explain evictions: why an entry left the cache, from its policy's description and the recorded scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exits told: why a pass of the target left where it did, its tests against their bound."""
+"""Explain exits: why a pass of the target exited where it did, with its tests and their bound."""
 
 from __future__ import annotations
 

@@ -38,9 +38,9 @@ def explain(
 ) -> Card:
     """Why `node` of `step` was kept or refused; without a node, where the target's own token came from.
 
-    what: of the step something else: "exit", why its last pass left where it did; "eviction", why the entry of `position` in
-    `layer` and KV `head` left the target's cache, or is still there after the step (what is not named: the first that left in
-    it); "step", what became of its block or draft as a whole, and what the parts told of it
+    what: another decision of the step: "exit", why its last pass left where it did; "eviction", why the entry of `position` in
+    `layer` and KV `head` left the target's cache, or is still there after the step (an argument that is not given: the first
+    entry that left in it); "step", what became of its block or draft as a whole, and the signals that the parts recorded
     given: a trace, what `run` returned, or a path. Nodes are numbered as in the trace: 0 is the first drafted one. Raises
     TraceError where there is nothing to explain, ParamError where a number is no whole number, or where `what` is no such word
     or does not go with the rest.

@@ -1,4 +1,4 @@
-"""Explanation: a decision told in words and numbers, and how it is shown."""
+"""Explanation: a decision in words and numbers, and how it is displayed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class ExplanationLine:
 
 @dataclass(repr=False)
 class Explanation:
-    """A decision, told. Shown as a card in a notebook, as text by print.
+    """An explained decision. Shown as a card in a notebook, as text by print.
 
     status:  accept, reject, unreached, bonus, resample or target: what a view calls it
     numbers: (word, symbol, value) as recorded;  test: the inequality that decided, with its numbers
-    box:     (p, q, u) for the picture, where there was a draw: the box is q, its filled part what the target backs
+    box:     (p, q, u) for the picture, where there was a draw: the box is q, its filled part the share that the target accepts
     against: what u was held against, in symbols
     agrees:  whether the verdict follows from the numbers; None where the record does not hold enough
-    rows:    laws at this place, and after a refusal what was left; they add up to one
+    rows:    distributions at this place, and after a rejection the residual; they add up to one
     """
 
     status: str
@@ -44,7 +44,7 @@ class Explanation:
 
     @property
     def has_draft_distribution(self) -> bool:
-        """Whether the rows hold a law that the draft was drawn from."""
+        """Whether the rows contain a distribution that the draft was drawn from."""
         return any(row.q > 0 for row in self.rows)
 
     def __str__(self) -> str:

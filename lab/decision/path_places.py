@@ -31,7 +31,7 @@ class TriedGuess:
 @dataclass(frozen=True)
 class PathPlace:
     """A place on the path at which guesses were tried. depth: of these guesses, from 1; node: the place, -1 the root
-    passed: whether the path went on;  law: what the record holds of both laws here
+    passed: whether the path continued;  law: what the record has of both distributions here
     """
 
     depth: int
@@ -43,13 +43,14 @@ class PathPlace:
 
 @dataclass(frozen=True)
 class DistributionPair:
-    """Target's law p and draft's law q at one place: the shown tokens and sums over the rest. entropy: of p, in nats."""
+    """Target's distribution p and draft's distribution q at one place: the shown tokens and sums over the rest.
+    entropy: of p, in nats"""
 
     ids: list[int]
     p: np.ndarray  # float64 [K]
     q: np.ndarray
     over: float  # sum of max(0, p - q) over the tokens that are not shown
-    drawn: bool  # whether q is a law at all
+    drawn: bool  # whether q is a distribution at all
     entropy: float
 
     @property
@@ -59,7 +60,7 @@ class DistributionPair:
 
     @property
     def agree(self) -> bool:
-        """Whether both laws have the same most likely token."""
+        """Whether both distributions have the same most likely token."""
         return int(self.p.argmax()) == int(self.q.argmax())
 
     def second_guess_chance(self, token: int) -> float:
@@ -75,10 +76,10 @@ class DistributionPair:
 def path_places(step: Step, header: Header) -> Iterator[PathPlace]:
     """The places on the path of `step` at which its acceptance rule tried a guess, from the root down.
 
-    Nothing of a step whose end was cut by the text's: what was decided there is not in the text. Nodes that were tried
-    off the path (a rule that looks for the longest one follows every branch) are left out, and so are those that are never
-    tried (passengers). Where the last success settles all, a guess counts as accepted if it is in the path. Copies of a
-    place are one, where the rule tries them as one.
+    A step cut off by the end of the text yields nothing, because its decision is not in the text. Nodes that were tried off the
+    path are left out (a rule that looks for the longest path follows every branch). Auxiliary nodes (passengers), which are
+    never tried, are left out too. Where the last success settles all, a guess counts as accepted if it is in the path. Copies
+    of a place count as one, where the rule tries them as one.
     """
     draft, trials = step.draft, step.trials
     if draft is None or trials is None or step.extra is None:
@@ -110,7 +111,7 @@ def path_places(step: Step, header: Header) -> Iterator[PathPlace]:
 
 
 def distributions_at(tops: Tops | None, place: int) -> DistributionPair | None:
-    """What the record holds of the laws at `place`."""
+    """What the record has of both distributions at `place`."""
     if tops is None or place not in tops.places:
         return None
     row = int(np.flatnonzero(tops.places == place)[0])

@@ -1,4 +1,4 @@
-"""Left: the laws at a place of a draft, and what refusals leave of the target's, as far as a trace can tell."""
+"""Residual: the distributions at a place of a draft, and the residual after rejections, as far as a trace records them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class DistributionRow:
 
 @dataclass
 class _TopProbabilities:
-    """Both laws at one place: the shown tokens, and sums over the rest."""
+    """Both distributions at one place: the shown tokens, and sums over the rest."""
 
     ids: list[int]
     p: np.ndarray  # float64 [K]
@@ -43,7 +43,7 @@ class _TopProbabilities:
 
 
 def distribution_rows(trace: Trace, step: Step, place: int, plain: bool = False) -> list[DistributionRow]:
-    """The likeliest tokens after `place` and the rest, p of which adds up to one; `plain` leaves the draft's law out."""
+    """The likeliest tokens after `place`, and a row for the rest, so that p adds up to one; `plain` leaves out q."""
     law = _top_probabilities(step, place)
     if law is None:
         return []
@@ -53,16 +53,16 @@ def distribution_rows(trace: Trace, step: Step, place: int, plain: bool = False)
 
 
 def likelier_rows(rows: Sequence[DistributionRow], token: int) -> list[DistributionRow]:
-    """The likeliest token and, if it is shown, this one, where the law gives another one more; else nothing."""
+    """The likeliest token and, if it is shown, `token`, where another token is likelier; else nothing."""
     mine = [row for row in rows if row.token == token]
     best = max((row for row in rows if row.token is not None), key=lambda row: row.p, default=None)
     return [] if best is None or (mine and mine[0].p >= best.p) else [best, *mine]
 
 
 def residual_rows(trace: Trace, step: Step, i: int) -> tuple[list[DistributionRow], float | None]:
-    """What trial `i`, a refusal, left of the target's law, and the sum before it was scaled to one.
+    """The residual of the target's distribution after trial `i`, a rejection, and its sum before normalization.
 
-    The rows' `left` add up to one. Nothing where the record does not hold enough: rows empty, or the sum None.
+    The rows' `left` add up to one. Rows are empty, or the sum None, where the record does not hold enough.
     """
     draft, t = step.draft, step.trials
     if draft is None or t is None:
@@ -84,7 +84,7 @@ def residual_rows(trace: Trace, step: Step, i: int) -> tuple[list[DistributionRo
         return _sibling_residual(trace, step, law, place, refused)
     else:
         return [], None
-    if total < SMALL:  # the rule then keeps the law as it was
+    if total < SMALL:  # the rule then keeps the distribution as it was
         return distribution_rows(trace, step, place), None
     scaled = over / (float(over.sum()) + rest)
     return _build_rows(trace, law, scaled, 1.0 - float(scaled.sum()), _tried_tokens(step, place)), total

@@ -117,7 +117,7 @@ class StepExplainer:
         return why
 
     def _add_residual(self, why: Explanation, i: int) -> None:
-        """Of the target's law, after the guess of trial `i` was refused."""
+        """Add the residual of the target's distribution after the guess of trial `i` was rejected."""
         rows, left = residual_rows(self.trace, self.step, i)
         why.rows, why.rows_title = rows, "Residual distribution"
         if left is not None:
@@ -313,7 +313,7 @@ class StepExplainer:
         return why
 
     def _explain_unknown_rule(self, node: int, i: int) -> Explanation:
-        """A verdict of a rule of which nothing is known."""
+        """A verdict of a rule without a known description."""
         t, why = self._trials(), self._begin_explanation(node, i)
         why.numbers = [("target", "p(x)", t.p[i]), ("draft", "q(x)", t.q[i]), ("draw", "u", t.u[i])]
         why.lines.append(self._proposal_line(node, t.p[i], t.q[i]))
@@ -350,7 +350,7 @@ class StepExplainer:
         return rows
 
     def _rule_lines(self, tests: StepTrials, i: int) -> list[ExplanationLine]:
-        """The rule's own sentences with their sums; a sum of which a number is missing is left out."""
+        """The rule's own sentences with their sums; a sum with a missing number is left out."""
         lines = []
         for line in tests.telling.lines:
             sums = [tests.format_sentence(i, x.text, FORMS) for x in line.sums if tests.knobs_match(x.given)]

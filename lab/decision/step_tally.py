@@ -24,10 +24,10 @@ class TallyRow:
 
 @dataclass
 class StepTally:
-    """What one step tried. title, says: of a card, and of a step, in a clause;  number, bar: what the rows' numbers are
-    rows: one each thing that was tried;  lines: sentences on how it is decided;  at: the row where a reader looks first
-    account: paragraphs for a notebook, each with what is listed below it; none: rows and lines
-    where: what a notebook names beside the title, "": `says`;  rule: by what it was decided"""
+    """What one step tried. title: of a card; says: of a step, in a clause;  number, bar: what the rows' numbers are
+    rows: one for each thing that was tried;  lines: sentences on how it is decided;  at: the row where a reader looks first
+    account: paragraphs for a notebook, each with the items listed below it; empty: rows and lines are shown
+    where: the text that a notebook shows next to the title, "": `says`;  rule: the rule that decided"""
 
     title: str
     says: str

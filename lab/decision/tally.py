@@ -1,4 +1,4 @@
-"""Tally: what a step of a strategy tried by itself, each number beside the threshold that decided, and what became of it."""
+"""Tally: what a step of a strategy tried by itself, each number with the threshold that decided, and the outcome."""
 
 from __future__ import annotations
 

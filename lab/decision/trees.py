@@ -15,7 +15,7 @@ from .explanation import Explanation, ExplanationLine
 
 
 def explain_tree(trace: Trace, step: Step) -> Explanation | None:
-    """The first tree of a step of which no tally tells; None where there is none that the header declares."""
+    """The first tree of a step that no tally describes; None where there is none that the header declares."""
     before = trace.steps[step.step - 1] if step.step else None
     for detail, form in declared_trees(trace.header, step):
         if form.judged:
@@ -26,7 +26,7 @@ def explain_tree(trace: Trace, step: Step) -> Explanation | None:
 
 
 def merge_tree(card: Explanation | None, tree: Explanation | None) -> Explanation | None:
-    """What a step tried with the tree beside it; None where it has neither."""
+    """The card of what a step tried, extended by its tree; None where it has neither."""
     if card is None or tree is None:
         return card or tree
     card.lines += tree.lines

@@ -17,8 +17,8 @@ CELLS = 400  # columns of a map, and rows, at most
 
 
 def figure(trace: Trace) -> go.Figure:
-    """Entries of the fullest layer after each step, beside the text's tokens, and how many left. Raises ValueError where the
-    reading of the prompt was not recorded."""
+    """Entries of the fullest layer after each step, the number of tokens read, and how many entries left.
+    Raises ValueError if the prefill was not recorded."""
     lives = EntryLifetimes.of(trace)
     series = lives.series(POINTS)
     line = dict(mode="lines", hovertemplate="step %{x}: %{y} %{fullData.name}<extra></extra>")

@@ -1,4 +1,4 @@
-"""Distribution: the target's probabilities at one place, the draft's beside them, and what a rejection left."""
+"""Distribution: the probabilities of target and draft at one place, and the residual after a rejection."""
 
 from __future__ import annotations
 

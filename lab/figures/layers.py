@@ -169,7 +169,7 @@ def _exit_line(shown: Sequence[PassColumn], layers: int) -> list[go.Scatter]:
 
 
 def _oracle_marks(shown: Sequence[PassColumn], layers: int) -> list[go.Scatter]:
-    """Where a pass left at the layer whose best token was the whole model's, as an oracle knew."""
+    """Marks of the passes that exited at the earliest layer with the same best token as the whole model (the oracle)."""
     at = [
         (n, x.left - 0.5)
         for n, x in enumerate(shown)

@@ -85,7 +85,7 @@ def _heatmap(trace: Trace, read: MatrixReading) -> go.Figure:
 
 
 def _heatmap_with_tally(trace: Trace, read: MatrixReading, tally: TallyReading) -> go.Figure:
-    """A map whose rows are those of a tally."""
+    """A map with the rows of a tally."""
     form, order = read.form, row_order(read, tally)
     columns = order if form.square else [*range(read.detail.size[1])]
     named = [escape_label(visible_piece(scope.say_first(tally.form.row), TEXT)) for scope in tally.rows]

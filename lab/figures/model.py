@@ -25,8 +25,9 @@ SHADES = (
 
 
 class MatrixCell(NamedTuple):
-    """A matrix: the row that it stands in, its shape and that of the uncut one, bits of a number, and bytes: those that are
-    there, those of what is gone, in the model's type, and those that fewer bits save."""
+    """A matrix of a model.
+    row: its row in the figure; shape: its shape; whole: the shape of the uncut one; bits: bits of a number; bytes: size of
+    what is there; gone: bytes of what was cut, in the model's type; saved: bytes saved by fewer bits"""
 
     row: str
     name: str
@@ -39,7 +40,7 @@ class MatrixCell(NamedTuple):
 
 
 def matrix_cells(model: dict[str, Any]) -> Iterator[MatrixCell]:
-    """The matrices of a model as `built` tells it, layer by layer, and the embedding and the head behind them."""
+    """The matrices of a model as `built` describes it, layer by layer, then the embedding and the head."""
     usual = model["usual"]
     for i, kind in enumerate(model["layers"]):
         parts = zip(MATRICES, model["kinds"][kind]["parts"], model["whole"]["parts"], strict=True)
@@ -147,7 +148,7 @@ def _absent_bars(drawn: list[MatrixCell], what: str) -> Iterator[go.Bar]:
 
 
 class HeadSquare(NamedTuple):
-    """A query head: its place and row, words, whether it is there, the number beside it, and one by which it is tinted."""
+    """A query head: its place and row, words, whether it is there, the number shown next to it, and the score for its tint."""
 
     x: float
     row: str

@@ -1,4 +1,4 @@
-"""Notes: what the parts of a method told over the steps of a run, drawn by kind."""
+"""Notes: the signals that the parts of a method recorded over the steps of a run, drawn by kind."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from .chart import ACCEPT, INK, MUTED, TARGET, chart, text_label
 LONGEST = 200  # characters of a part's words
 MOST = 16  # members of a set that have a row of their own; those that are in it most often
 
-_Singles = list[tuple[int, Any, Any]]  # (step, the node or row that it is of, value)
+_Singles = list[tuple[int, Any, Any]]  # (step, the node or row that the value belongs to, value)
 
 
 def figure(trace: Trace, name: str, part: str | None = None) -> go.Figure:
-    """What a part told under `name`, over the steps, with what it is held against. part: its kind, where two parts of the
-    method use the name. All clocks of a part are in one figure. Raises ValueError for what no part of the run declares."""
+    """The signal that a part recorded under `name`, over the steps, with its reference line.
+    part: its kind, if two parts of the method use the name. All clocks of a part share one figure. Raises ValueError for a
+    signal that no part of the run declares."""
     part = _find_part(trace, name, part)
     note = trace.header.tells[part][name]
     marks = _MARKS[note.kind](trace, part, name)
@@ -54,7 +55,7 @@ def _find_part(trace: Trace, name: str, part: str | None) -> str:
 
 
 def _note_values(trace: Trace, part: str, name: str) -> tuple[Note, _Singles]:
-    """The note, and all that was told under its name."""
+    """The note, and all values recorded under its name."""
     note, rows = trace.header.tells[part][name], _Singles()
     for step in trace.steps:
         if (value := declared_notes(trace.header, step).get(part, {}).get(name)) is not None:

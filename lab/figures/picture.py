@@ -1,4 +1,4 @@
-"""Picture: the grey levels that a run wrote, and beside them the pass in which each cell came."""
+"""Picture: the grey levels that a run wrote, and a map of the pass in which each cell came."""
 
 from __future__ import annotations
 

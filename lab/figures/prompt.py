@@ -20,8 +20,9 @@ KINDS = (
 
 
 def figure(trace: Trace) -> go.Figure:
-    """A bar for each token of the prompt, as high as its score, by whether and why it was read; hovering tells the token.
-    Raises ValueError where no context left tokens out, or the record has no scores of it."""
+    """A bar for each token of the prompt, as high as its score, coloured by whether and why it was read; hovering shows the
+    token.
+    Raises ValueError if no prompt compression left tokens out, or the record has no scores of it."""
     cut = None if trace.prefill is None else trace.prefill.cut
     if cut is None or cut.scores is None:
         raise ValueError(

@@ -1,6 +1,6 @@
-"""Missed: what a full cache beside the target's says that eviction cost: lost mass, and drift, over the steps.
+"""Reference loss: what eviction cost compared with a full cache: lost attention mass and drift, over the steps.
 
-Or what the model says that the target was made of: drift, and where it would have said another token.
+Or what weight transforms cost compared with the original model: drift, and where it would have chosen another token.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Repeats: what a run's text says again, as bands between the places, and how sure the model is of its loop, round by round."""
+"""Repeats: repeated stretches of a run's text, as bands between the places, and the model's certainty in its loop, by round."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ COLOURS = ((ACCEPT, "solid"), (REJECT, "dash"), (TARGET, "dot"), (INK, "dashdot"
 
 
 def figure(trace: Trace, role: str | None = None) -> go.Figure:
-    """A line for each series that a transform of the model's weights told round by round; hovering tells the words that it
-    told beside, such as the best list of a search. role: as `figure(run, "model")` takes it. Raises ValueError where no
-    transform told of rounds, and ParamError for a role that the trace does not have."""
+    """A line for each series that a transform of the model's weights recorded round by round.
+    Hovering shows the words recorded with it, such as the best list of a search. role: as `figure(run, "model")` takes it.
+    Raises ValueError if no transform recorded rounds, and ParamError for a role that the trace does not have."""
     reports = trace.header.reports or {}
     if role is not None:
         check_choice(role, "role", ("target", *trace.header.lanes))

@@ -83,7 +83,7 @@ def figure(trace: Trace) -> go.Figure:
 
 
 def _priced_tallies(trace: Trace, step: Step) -> Iterator[TallyReading]:
-    """The tallies of a step whose rows are drawn on a scale with prices beside it."""
+    """The tallies of a step with rows on a scale that has prices."""
     for read in tally_readings(trace.header, step, lambda ids: join(ids, trace.pieces)):
         if read.form.scale is not None and read.form.scale.prices is not None:
             yield read

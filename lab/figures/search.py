@@ -21,7 +21,7 @@ from decodescope.lab.formatting.tokens import visible_token
 from .chart import ACCEPT, INK, MUTED, chart, escape_label
 from .tree import ROW, branch_rows
 
-LABELS = 100  # nodes up to which each has its token written beside it, not those of the best text alone
+LABELS = 100  # up to so many nodes, each is labelled with its token; above it only those of the best text
 LOOK = {
     "open": ("goes on", dict(symbol="circle", color=INK)),
     "best": ("the best", dict(symbol="star", color=ACCEPT)),
@@ -177,7 +177,7 @@ def _tree_figure(trace: Trace, nodes: list[DrawnSearchNode], title: str, across:
     y = branch_rows([one.parent for one in nodes])
     x = [0, *(one.depth for one in nodes)]
     lines = []
-    for left in (True, False):  # what was left lies below
+    for left in (True, False):  # nodes that were left are drawn below
         ends = [
             (one.parent + 1, k) for k, one in enumerate(nodes, 1) if (one.kind in ("left", "closed")) is left
         ]

@@ -79,7 +79,7 @@ def _node_statuses(step: Step) -> list[str]:
 
 
 def branch_rows(parents: list[int]) -> list[int]:
-    """The branch on which the root and each node stands: a first child beside its parent, its siblings below all before."""
+    """The branch (row) of the root and of each node: a first child has its parent's row, its siblings get new rows below."""
     children: dict[int, list[int]] = {}
     for node, parent in enumerate(parents):
         children.setdefault(parent, []).append(node)

@@ -8,7 +8,7 @@ import re
 from decodescope.engine.trace.records.events import Piece
 
 KINDS = ("indent", "keyword", "name", "digit", "word start", "inside a word", "punctuation", "special")
-LOOKED_AT = 200  # characters before a token that say whether it stands in code
+LOOKED_AT = 200  # characters before a token that decide whether it is in code
 _SPECIAL = re.compile(r"<\|[^<>]*\|>|</?(s|pad|bos|eos|unk)>|<(start|end)_of_turn>")
 _CODE = re.compile(r"[(\[{=;]|:\n[ \t]")
 _SENTENCE = ".!?:\n"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def template_sentence(templated: int, count: int) -> str:
-    """How `count` prompts were put, of which so many went through the model's chat template."""
+    """A sentence on how `count` prompts were put, with the number that went through the model's chat template."""
     if not templated:
         return "The prompts were put as raw text, without a chat template."
     if templated < count:

@@ -1,4 +1,4 @@
-"""Style: colours, words and number formats, the same in every view. The page's own copy stands in web/styles/scope.css."""
+"""Style: colours, words and number formats, the same in every view. The page's own copy is in web/styles/scope.css."""
 
 from __future__ import annotations
 

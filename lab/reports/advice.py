@@ -17,7 +17,7 @@ from decodescope.engine.trace import Header
 from decodescope.engine.trace.checks.decisions import telling_at
 from decodescope.engine.trace.records.parts import part_description
 
-SEEN = 20  # passes of one size whose median counts as measured
+SEEN = 20  # passes of one size needed for their median to count as measured
 ENOUGH = 30  # tests from which a share is carried on behind the deepest draft
 LONGEST = 24
 LOOKUP = {"length": 10, "ngram": 3}  # prompt lookup as it comes
@@ -64,9 +64,9 @@ class Advice:
 
 @dataclass
 class AdviceData:
-    """What the runs show, gathered for the advice. rates: by depth, from 1
-    rescue: per place at depth 1 whose only guess was refused, the chance of a second one
-    agree, overlap: per place with both laws: whether their favourites are one token, and the sum of min(p, q)
+    """The evidence from the runs, gathered for the advice. rates: by depth, from 1
+    rescue: the chance of a second guess, for each place at depth 1 with a single, rejected guess
+    agree, overlap: for each place with both distributions: whether their likeliest tokens are equal, and the sum of min(p, q)
     looked_up: (steps, tokens, rows of a pass -> how many) that prompt lookup would have needed for the same texts
     """
 
@@ -105,7 +105,7 @@ class Clock:
         self._read_models(header)
 
     def _read_models(self, header: Header) -> None:
-        """The shape of the target, and the machine, where the header tells them."""
+        """Read the shape of the target and the machine, if the header records them."""
         self.spec = self.profile = None
         self.bits, self.dtype = DTYPE_BITS.get(header.dtype, 16), header.dtype
         try:
@@ -160,7 +160,7 @@ class Clock:
         return self.profile.time_us(pass_ops(self.spec, shape), self.dtype).us
 
     def step_us(self, rows: float, levels: float) -> float:
-        """Microseconds of a step whose draft has `levels` levels and whose pass reads `rows` tokens."""
+        """Microseconds of a step with a draft of `levels` levels and a pass over `rows` tokens."""
         return self.verify_us(rows) + self.rest + self.draft_us(levels)
 
     def draft_us(self, levels: float) -> float:
@@ -214,10 +214,10 @@ def deepest_acceptance(rates: Sequence[DepthCounts]) -> float:
 
 
 def advice(header: Header, seen: AdviceData) -> tuple[list[Advice], list[SpeedPoint], list[str]]:
-    """What to try, the best first and limits last; speed by length; and what cannot be told, in sentences."""
+    """Suggestions, the best first and limits last; speed by length; and sentences on what the record does not show."""
     plain, telling = bool(part_description(header, "drafter").get("speaks")), telling_at(header)
     chance = "sampler" in header.method and not part_description(header, "sampler").get("greedy")
-    # what a refusal leaves of the law is what a further guess is tried against
+    # the residual after a rejection is what a further guess is tried against
     rest = telling is not None and telling.rest
     try:
         clock = Clock(header, seen)
@@ -241,7 +241,7 @@ def advice(header: Header, seen: AdviceData) -> tuple[list[Advice], list[SpeedPo
 
 
 def _best_length(curve: Sequence[SpeedPoint], deep: int, plain: bool) -> Advice:
-    """plain: the drafter is a model that drafts by itself, whose knobs these are."""
+    """plain: the drafter is a model that drafts by itself; the knobs are its own"""
     best = max(curve, key=lambda x: x.gain)
     why = "a guess at some depth is accepted as often, however deep the draft is"
     if best.length > deep:
@@ -264,7 +264,7 @@ def _best_length(curve: Sequence[SpeedPoint], deep: int, plain: bool) -> Advice:
 def _second_chain(
     seen: AdviceData, clock: Clock, now: SpeedPoint, plain: bool, notes: list[str]
 ) -> list[Advice]:
-    """A chain beside the present one, from a second guess at the root."""
+    """A second chain in addition to the present one, from a second guess at the root."""
     if not seen.rescue:
         notes.append(
             "What a second branch would gain is unknown: no distribution is recorded where first guesses fell."

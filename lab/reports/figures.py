@@ -30,7 +30,7 @@ def depth(report: AcceptanceReport) -> go.Figure:
 
 
 def entropy(report: AcceptanceReport) -> go.Figure:
-    """Share accepted by the entropy of the target's law at the place."""
+    """Share accepted by the entropy of the target's distribution at the place."""
     rows = [x for x in report.entropy if x.tested]
     drawing = chart(
         "By the target's entropy", "entropy of the target's distribution, nats", SHARE, _bars(rows, "places")
@@ -53,7 +53,7 @@ def kinds(report: AcceptanceReport) -> go.Figure:
 
 
 def calibration(report: AcceptanceReport) -> go.Figure:
-    """Acceptance by q, the probability with which the draft drew its guess, and the target's mean p beside it.
+    """Acceptance by q, the probability with which the draft drew its guess, and the target's mean p for comparison.
 
     The dashed line is where p is q. Raises ValueError for drafts chosen without chance, which have no q.
     """

@@ -1,4 +1,4 @@
-"""Report page: a report as one HTML file without script, whose bars are drawn in place."""
+"""Report page: a report as one HTML file without script; its bars are drawn inline."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _table(table: ReportTable) -> str:
 
 
 def _bar(share: float | None) -> str:
-    """A bar of `share`, on the ground that it fills; its number stands in the row."""
+    """A bar of `share` on its background; the number is in the table row."""
     fill = "" if not share else f"<rect class='fill' width='{min(share, 1.0) * WIDE:.1f}' height='{HIGH}'/>"
     ground = f"<rect class='ground' width='{WIDE}' height='{HIGH}'/>" if share is not None else ""
     return f"<svg width='{WIDE}' height='{HIGH}' aria-hidden='true'>{ground}{fill}</svg>"

@@ -1,4 +1,4 @@
-"""Prompts: several methods on a set of prompts, told as tables in one HTML file."""
+"""Prompts: several methods on a set of prompts, as tables in one HTML file."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ ENOUGH = 5  # prompts from which on an interval over them says that a ratio is n
 
 
 def page(record: Mapping[str, Any]) -> str:
-    """One HTML file of a set of prompts that needs no network and runs nothing. record: what
-    app/runs/compare/prompt_sets.py tells."""
+    """One HTML file of a set of prompts that needs no network and runs nothing. record: from app/runs/compare/prompt_sets.py"""
     names = [f"{letter}: {name}" for letter, name in zip(LETTERS, record["methods"], strict=False)]
     lead = [
         f"{len(record['lines'])} prompts, {'; '.join(names)}.",

@@ -36,25 +36,25 @@ class Confusion:
 
 @dataclass
 class AcceptanceReport:
-    """Where the drafts of some runs died, and what to try next.
+    """Where the drafts of some runs were rejected, and what to try next.
 
     runs: number of traces;  model, draft, method, sampler: what ran, in words;  exactness: one of four
     values;  causes: why it is not lossless
     tokens, steps, passes, tau, tokens_per_s: of decoding, all runs together;  drafted, accepted: nodes
     fates: steps by what became of the draft: refused at some place; whole: accepted to its end; none: there was no
     draft; cut: the text ended inside it. Of cut steps nothing else is counted
-    depths, entropy: of places on the path;  kinds, ranks, bins: of guesses tried there;  came: kind -> tokens in the
-    place of refused drafts
-    expected: mean chance by both laws that the first guess is accepted, over the places that show both (None: no such)
-    confusions: the commonest;  others: drafts that died on pairs which are rarer;  again: on a token that was then drawn
+    depths, entropy: of places on the path;  kinds, ranks, bins: of guesses tried there;  came: kind -> tokens that replaced
+    rejected drafts
+    expected: mean chance by both distributions that the first guess is accepted, over places that show both (None: no such)
+    confusions: the commonest;  others: drafts rejected at rarer pairs;  again: drafts rejected at a token that was drawn next
     all the same
     spent: draft, verify, policy, rest: shares of the steps' time
     advice, curve: what to try, and speed by length (lab/reports/advice.py);  clock: measured speed over the modelled one
-    notes: what cannot be told, and why
+    notes: what the record does not show, and why
     begins: how the prompt of each run begins;  deaths: the first LISTED places at which a draft was rejected
     lengths: accepted tokens per drafting step, a mean for each run that drafted
-    templated: runs whose prompt was a user's turn, put by the model's chat template; of the others it was raw text
-    by_run: the counts of each run, by which another report is compared; not in the record
+    templated: runs with a prompt that was a user's turn in the model's chat template; the other prompts were raw text
+    by_run: the counts of each run, for comparison with another report; not in the record
     """
 
     runs: int

@@ -18,9 +18,11 @@ FEW = 20  # tests below which a share is marked as one of few
 
 @dataclass(frozen=True)
 class ReportTable:
-    """title, a sentence that says how to read it, column heads and rows. bars: per row a share from 0 to 1 that is drawn
-    beside it, None: no bar; empty: the table has none;  below: sentences that stand under it
-    where: per row the fields of the deaths that it counts, as text; {}: it counts all, None: none; empty: no row counts any"""
+    """A table of a report.
+    about: a sentence that says how to read it. head, rows: column heads and rows. bars: for each row a share from 0 to 1, drawn
+    as a bar; None: no bar; empty: the table has none;  below: sentences shown under it
+    where: for each row the fields of the deaths that it counts, as text; {}: it counts all, None: none; empty: no row counts
+    any"""
 
     title: str
     about: str

@@ -67,7 +67,7 @@ class AcceptanceCount:
 
 @dataclass
 class DepthCount(AcceptanceCount):
-    """Places at one depth. offered: drafts that were at least so deep; first: places whose first guess was accepted."""
+    """Places at one depth. offered: drafts that reached this depth; first: places with an accepted first guess."""
 
     offered: int = 0
     first: int = 0
@@ -91,7 +91,7 @@ class DraftTally:
         self.kept: list[int] = []  # accepted per drafting step of the present run
         self.lengths: list[float] = []  # their mean, by run
         self.by_run: list[RunCounts] = []
-        self.templated = 0  # runs whose prompt a chat template made
+        self.templated = 0  # runs with a prompt made by a chat template
         self.runs = self.tokens = self.steps = self.passes = self.drafted = self.accepted = self.again = (
             self.shared
         ) = 0

@@ -1,11 +1,11 @@
 """Bundle: scope.js and the modules of scope/ as one script without imports, for the page, the notebook and the exported file.
 
 The modules are named ones: `import { a, b } from "./folder/file.js";` at the top, `export` before a declaration. Their text is
-put one after the other, what is needed first, so their names share one scope; a name that stands twice is refused.
-Comments stay behind, and so do the spaces that lines begin with: they are a quarter of what would travel.
+concatenated, dependencies first, so their names share one scope; a name that is declared twice is refused. Comments and
+indentation are removed: they are a quarter of the size.
 
-What few runs need is cut off the core into parts, each a script of its own, and travels with the runs that ask for it: the page
-fetches it when the first message does, notebook and file hold what theirs ask for.
+Code that few runs need is split from the core into parts, each a script of its own, and is delivered with the runs that need
+it. The page fetches a part when the first message needs it. A notebook or file contains the parts that its own runs need.
 
 A browser loads no module from a file on disk, so a gallery's pages get the same as a plain script, with their own behind it.
 """
@@ -39,7 +39,7 @@ _DECLARED = re.compile(r"^(export )?(?:async )?(?:const|let|class|function\*?) (
 _COMMENT = re.compile(r"^[ \t]*(?:/\*(?s:.*?)\*/[ \t]*|//.*)\n", re.MULTILINE)
 # a comment behind code, not the like of it in a text
 _SPARE = re.compile(r"^\s+|[ \t]+// [^\"'`\n]*$", re.MULTILINE)
-_OTHER = re.compile(  # what is left of imports and exports, and declarations whose names are not read here
+_OTHER = re.compile(  # remaining imports and exports, and declarations with names that are not read here
     r"^import\b.*|^export (?!default \{|(?:async )?(?:const|let|class|function)\b).*"
     r"|^(?:const|let) [\[{].*|^var .*|\bimport\(.*",
     re.MULTILINE,
@@ -197,8 +197,8 @@ def strip_comments(text: str) -> str:
 
 
 def minify_script(text: str) -> str:
-    """A script without the comments behind its code too, without empty lines, and without the spaces in front of its lines and
-    beside its signs; no text of it may go over lines."""
+    """A script without trailing comments, empty lines, indentation, and the spaces around its signs.
+    No string in it may span lines."""
     return strip_spaces(_SPARE.sub("", strip_comments(text).strip()))
 
 

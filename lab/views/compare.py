@@ -37,7 +37,7 @@ class Comparison(anywidget.AnyWidget):
 
     token: the place that is shown, as a trait, counted from 1: each run shows the step that wrote it
     align: "token", or "clock": each run shows the step in progress at the same time
-    steps: [step of A, step of B] that are shown, told by the view;  rows: the differences
+    steps: [step of A, step of B] that are shown, as the view reports them;  rows: the differences
     """
 
     _esm = property(lambda self: bundle(self._parts))  # read once, when the widget is made
@@ -64,7 +64,7 @@ class Comparison(anywidget.AnyWidget):
         )
 
     def _answer_request(self, _: Any, content: dict[str, Any], buffers: Any) -> None:
-        """The view shows a step whose tree was left out."""
+        """Answer the view, which shows a step without its tree."""
         if (
             not isinstance(content, dict)
             or content.get("kind") != "gap"

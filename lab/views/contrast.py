@@ -17,23 +17,21 @@ from decodescope.engine.trace.records.events import Header, Piece, Step
 from decodescope.engine.trace.records.parts import part_description
 from decodescope.lab.formatting.tokens import visible_piece
 
-Due = Literal["same", "law", "free"]  # the texts: must be equal; have one law; may differ
+Due = Literal["same", "law", "free"]  # the texts: must be equal; have one distribution; may differ
 Verdict = Literal["same", "so far", "tied", "differs", "unknown", "free"]
-EDGE = (
-    1e-4  # of a uniform that lies so near the end of its token's interval rounding may choose the neighbour
-)
+EDGE = 1e-4  # a uniform closer than this to an end of its token's interval: rounding may choose the neighbour
 
 
 @dataclass
 class RunSide:
-    """What is kept of one run to set it against others.
+    """The data of one run that is kept for comparing it with others.
 
-    begins: the position at which its text begins, behind the prompt as it was read
+    begins: the position at which its text begins, after the prompt as it was read
     tokens: ids of the text as its steps wrote them;  wrote: of each, its step and its place there
     kept: drafted tokens that were accepted, one number per step that drafted
     uniforms: position in the text, prompt included -> the uniform that drew the target's own token there
-    close: (step, place) -> what is known of the law there: [gap of the two likeliest in nats, whether that is a tie, and the
-    ids of the two];  edges: position -> distance of the uniform from the nearer end of its token's interval
+    close: (step, place) -> what is known of the distribution there: [difference of the two likeliest in nats, whether that is a
+    tie, and the ids of the two];  edges: position -> distance of the uniform from the nearer end of its token's interval
     """
 
     header: Header
@@ -85,7 +83,7 @@ class RunSide:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the law always has one token."""
+        """Whether the distribution always has a single token."""
         return bool(part_description(self.header, "sampler").get("greedy"))
 
     @property
@@ -94,7 +92,7 @@ class RunSide:
         return bool(part_description(self.header, "drafter").get("drafts", True))
 
     def top_choice_at(self, token: int) -> tuple[float, bool, list[int]] | None:
-        """What is known of the law of a token, counted from 0; None where nothing was recorded."""
+        """What is known of the distribution of a token, counted from 0; None where nothing was recorded."""
         return self.close.get(self.wrote[token]) if token < len(self.wrote) else None
 
     def text_of(self, token: int, most: int = 40) -> str | None:
@@ -107,12 +105,12 @@ class RunSide:
 
 @dataclass(frozen=True)
 class Contrast:
-    """Two runs beside each other.
+    """A comparison of two runs.
 
     at: tokens that are equal;  parted: whether the next ones differ;  ids: those tokens, None where a text has none
-    gap: nats between the two likeliest there, by the first record that has them;  tied: whether that choice is a numerical
-    tie; None where neither record says it
-    due: what was to be expected, `why` in a sentence;  verdict: what came
+    gap: nats between the two likeliest there, by the first record that has them;  tied: whether that choice is a numerical tie;
+    None where neither record says it
+    due: the expected relation, with the reason `why` in a sentence;  verdict: the observed relation
     shared: positions at which both drew the target's own token with one uniform, of `both` at which both drew it
     """
 
@@ -160,7 +158,7 @@ def contrast(a: RunSide, b: RunSide, names: Sequence[str] = ("A", "B")) -> Contr
 
 
 def expected_agreement(a: RunSide, b: RunSide, names: Sequence[str] = ("A", "B")) -> tuple[Due, str]:
-    """Whether the texts of two runs must be equal, have one law, or may differ; and why, as a sentence."""
+    """Whether the texts of two runs must be equal, have one distribution, or may differ; and why, as a sentence."""
     one, two = a.header, b.header
     mark = [(h.model.get("fingerprint") or h.model.get("name")) for h in (one, two)]
     if mark[0] != mark[1]:
@@ -230,7 +228,7 @@ def _token_id(side: RunSide, token: int) -> int | None:
 def _gap_and_tie(
     a: RunSide, b: RunSide, at: int, ids: tuple[int | None, int | None]
 ) -> tuple[float | None, bool | None]:
-    """The gap at the token where two texts part, and whether the choice is a tie; None where it was not recorded."""
+    """The difference in nats at the token where two texts part, and whether the choice is a tie; None if not recorded."""
     known = [law for law in (a.top_choice_at(at), b.top_choice_at(at)) if law is not None]
     if not a.is_greedy:
         edges = [side.edges[side.begins + at] for side in (a, b) if side.begins + at in side.edges]

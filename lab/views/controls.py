@@ -48,7 +48,7 @@ def knobs(method: Any) -> Iterator[Knob]:
 
 
 class KnobPanel(ipywidgets.VBox):
-    """The knobs of a method. `method` is the one that they stand for; `moved` is told of each new one, once they rest."""
+    """The knobs of a method. `method` is the one that they represent; `moved` is called with each new one, once they rest."""
 
     def __init__(self, method: Any, moved: Callable[[Any], None]):
         self.method, self._moved = method, moved

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 
 def document(body: str, parts: Mapping[str, str], style: str = "<style>@@STYLE@@</style>") -> str:
-    """The whole file; `body` goes from the beginning of <main> to the end. Each @@NAME@@ stands for parts["NAME"], which is
-    put in as it is; POLICY, TITLE and what `style`, the end of the head, names are needed beside those of the body."""
+    """The whole file; `body` spans from the beginning of <main> to the end.
+    Each @@NAME@@ is replaced by parts["NAME"] as it is. In addition to the names in the body, POLICY, TITLE and the names in
+    `style`, the end of the head, are needed."""
     html = re.sub(r"@@([A-Z]+)@@", lambda match: parts[match[1]], _HEAD + style + _BODY + body)
     return html.encode("utf-8", "replace").decode("utf-8")
 

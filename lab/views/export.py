@@ -172,7 +172,7 @@ def steps_table(trace: Trace, last: int, text: bool) -> str:
     return "".join(rows)
 
 
-# of what stands in RUN
+# style of the content of RUN
 RUN_STYLE = """
 .card-of-run table, noscript table { border-collapse: collapse; }
 .card-of-run summary { cursor: pointer; }

@@ -1,7 +1,7 @@
 """Gallery: recorded runs as a folder of static pages that a web server or a file manager opens, with nothing to install.
 
-An index of the families, a page for each run, and in `web/` the sheet and the scripts that the pages share. What a page draws
-stands in it as data: a browser reads no second file for a page that was opened from disk.
+It has an index of the families, a page for each run, and in `web/` the sheet and the scripts that the pages share. Each page
+contains the data that it draws: a browser reads no second file for a page that was opened from disk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from .document import document
 from .export import RUN, RUN_STYLE, VIEWS, embed_json, run_card, steps_table
 from .thumbnail import thumbnail
 
-# `file:` beside 'self': a page from disk has no origin of its own in every browser. Views place bars by style attributes
+# `file:` in addition to 'self': a page from disk has no origin of its own in every browser. Views place bars by style
+# attributes
 POLICY = (
     "default-src 'none'; script-src 'self' file:; style-src 'self' file:; style-src-attr 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
@@ -38,7 +39,7 @@ ROOM = 1 << 17  # bytes of a page that are kept for all but the steps
 PARTS = "web"  # the folder of what all pages share
 COURSE = "course-"  # how the names of the pages of notebooks begin
 SHEETS = ("scope.css", "walk.css", "gallery.css")
-SCRIPTS = ("theme.js", "index.js")  # beside pages.js, in which the drawing module is
+SCRIPTS = ("theme.js", "index.js")  # in addition to pages.js, which contains the drawing module
 FOUND = 2000  # characters of a run's text that the search looks through
 
 
@@ -78,9 +79,9 @@ def gallery(
     damaged: Callable[[GalleryEntry, str], None] | None = None,
     course: Sequence[Chapter] = (),
 ) -> list[str]:
-    """Write the gallery into `folder`, which is there and empty; the names of its pages. One whose trace is damaged where it is
-    read is left out and given to damaged(entry, sentence); where none is left nothing is written. families: titles in the
-    order in which they stand, others behind. course: notebooks that get a page each, course-NAME.html."""
+    """Write the gallery into `folder`, which exists and is empty, and return the names of its pages.
+    An entry with a damaged trace is left out and passed to damaged(entry, sentence); if none is left, nothing is written.
+    families: titles in display order, others follow. course: notebooks that get a page each, course-NAME.html."""
     drawn: list[_EntryPage] = []
     for entry in entries:
         try:

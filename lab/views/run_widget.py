@@ -1,4 +1,4 @@
-"""Watched: a run in the background as a notebook widget: its picture, which grows, a Stop, and one line on how it stands."""
+"""Run widget: a background run in a notebook: its picture, which grows, a Stop button, and one line with its state."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class RunWidget(ipywidgets.VBox):
         self.follow(running)
 
     def follow(self, running: LiveRun) -> RunWidget:
-        """Show this run from its beginning on, in the place of the one before, which is not stopped."""
+        """Show this run from its beginning on, instead of the one before, which is not stopped."""
         self.running = running
         self._stop.disabled = False
         self._say(WORDS.get(running.status, running.status))

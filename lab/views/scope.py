@@ -80,7 +80,7 @@ class Scope(anywidget.AnyWidget):
         return self
 
     def _add_parts(self, parts: frozenset[str]) -> None:
-        """Have these parts of the drawing too; what lacks one is drawn anew."""
+        """Add these parts of the drawing module; a view that lacks one is drawn again."""
         if not parts <= self._parts:
             self._parts |= parts
             self._esm = bundle(self._parts)
@@ -106,8 +106,8 @@ class Scope(anywidget.AnyWidget):
             self.show(self._growing)
 
     def push(self, step: Step) -> None:
-        """Show one more step: `run(..., on_step=scope.push)`. Such a run tells no header; `show(run.trace)` afterwards
-        brings what is missing."""
+        """Show one more step: `run(..., on_step=scope.push)`.
+        Such a run sends no header; `show(run.trace)` afterwards adds what is missing."""
         if self._wire is None or step.step == 0:
             self._begin(_UNTOLD)
         self._take(step)
@@ -142,7 +142,7 @@ class Scope(anywidget.AnyWidget):
         if isinstance(record, Step):
             self._waiting.append(record)
             self._schedule_send()
-        elif self._waiting:  # the head, which waits for the first step, tells of the prompt's reading
+        elif self._waiting:  # the head, which waits for the first step, describes the prefill
             self._waiting[0] = self._wire.head()
 
     def _schedule_send(self) -> None:
@@ -184,7 +184,7 @@ class Scope(anywidget.AnyWidget):
         return self._wire.step(item) if tree else self._wire.brief(item)
 
     def _answer_request(self, _: Any, content: dict[str, Any], buffers: Any) -> None:
-        """The view lacks steps, or shows one whose tree was left out."""
+        """Answer the view, which lacks steps or shows one without its tree."""
         if not isinstance(content, dict) or content.get("kind") != "gap":
             return
         trace = self._growing or self.trace
@@ -276,7 +276,7 @@ class _TeeSink:
         self.second.seal(end)
 
 
-# What is known of a run whose steps come without a header: nothing, and its first step follows some text.
+# The header of a run that sends its steps without one: it is empty, and the first step follows some text.
 _UNTOLD = Header({}, {}, np.array([-1], "<i4"), 0, pieces={"-1": "…"})
 
 

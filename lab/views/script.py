@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 _TEXT = re.compile(r"""/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
-# a slash begins a pattern where no value stands before it
+# a slash begins a pattern if no value precedes it
 _PATTERN = re.compile(r"(?<=[(,=:?&|!\[{};])\s*/(?![*/])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n\[])+/[a-z]*")
 _TEMPLATE = re.compile(r"(?:\\.|\$(?!\{)|[^`\\$])*", re.DOTALL)  # up to its end, or to a `${`
 _PLAIN = re.compile(r"[^\"'`/{}\s]+")
@@ -14,8 +14,9 @@ _SPACES = re.compile(r" (?=[,;:(){}\[\]=<>?&|*])|(?<=[,;:(){}\[\]=<>?&|*]) ")
 
 
 def split_script(text: str) -> Iterator[tuple[str, str]]:
-    """The script cut into ("code", "text" or "template", what stands there), in order: texts are strings, patterns and
-    comments; a template is what stands in backticks, or between two of its `${}`, without its marks."""
+    """The script cut into ("code", "text" or "template", the source text), in order.
+    Texts are strings, patterns and comments. A template is the part between backticks, or between two of its `${}`, without
+    its marks."""
     depths: list[int] = []  # of braces, in each `${}` that is open
     begun = at = 0
     while at < len(text):
@@ -43,6 +44,6 @@ def split_script(text: str) -> Iterator[tuple[str, str]]:
 
 
 def strip_spaces(text: str) -> str:
-    """A script without the spaces beside its signs; those within texts stay, and so do its lines. Beside + and - they stay,
-    since two of them are one sign."""
+    """A script without the spaces around its signs; those within texts stay, and so do its lines.
+    Spaces around + and - stay, since two of them are one sign."""
     return "".join(_SPACES.sub("", part) if kind == "code" else part for kind, part in split_script(text))

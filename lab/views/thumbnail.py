@@ -1,7 +1,7 @@
-"""Thumbnail: a few steps of a run as a small picture that moves by the sheet alone, and stands still where that is wanted.
+"""Thumbnail: a few steps of a run as a small picture animated by CSS alone; it is still where that is wanted.
 
-What is drawn follows from what the steps hold: a block that settles, entries that leave the cache, a draft tree, or the compute
-of each pass. It holds no text of the run.
+The steps decide what is drawn: a block that settles, entries that leave the cache, a draft tree, or the compute of each pass.
+It holds no text of the run.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _draw_tree(rows: Sequence[Sequence[Any]]) -> str:
 
 
 def _mark_status(row: Sequence[Any], i: int) -> str:
-    """A word of ours, whatever stands in the row."""
+    """A word of ours, whatever the row contains."""
     word = row[6] if len(row) > 6 else "unreached"
     if i == 0:
         return "root"

@@ -1,4 +1,4 @@
-"""Cache: what a view is told of the caches of a step, and the two maps of the target's that are drawn over its entries."""
+"""Cache: the message fields on the caches of a step, and the two maps of the target's that are drawn over its entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies: what a view is told of where the tokens of a text were copied from."""
+"""Copies: the message field on where the tokens of a text were copied from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from decodescope.engine.trace.records.events import Header, Step
 
 
 def encode_copies(header: Header, step: Step) -> dict[str, Any]:
-    """from: of each token that a step made, where in prompt and text the token stands that it is a copy of, counted in what the
-    target read, or null; nothing where none is told."""
+    """from: for each token of a step, the position in prompt and text that it was copied from, or null.
+    Positions are counted in what the target read. Nothing is sent if no position is recorded."""
     places = emitted_sources(header, step)
     return {"from": places} if places else {}

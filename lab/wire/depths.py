@@ -1,4 +1,4 @@
-"""Depths: what a view is told of the layers that ran in a step, and of the tests by which a pass left out others."""
+"""Depths: the message fields on the layers that ran in a step, and on the tests by which a pass skipped others."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def encode_depth(step: Step, header: Header, passes: PassPricer) -> dict[str, An
 
 
 def exit_pass_indices(step: Step, ran: Sequence[Pass]) -> list[int]:
-    """Of each exit of a step, which of the passes `ran` it is of."""
+    """For each exit of a step, the index of its pass in `ran`."""
     turns = {
         drafted: iter([k for k, x in enumerate(ran) if (x.phase == "draft") is drafted])
         for drafted in (True, False)

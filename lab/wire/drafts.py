@@ -1,4 +1,4 @@
-"""Drafts: what a view is told of a draft beside its nodes."""
+"""Drafts: the message fields on a draft, other than its nodes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def encode_draft(header: Header, step: Step) -> dict[str, Any]:
 
 
 def encode_slots(header: Header, step: Step) -> dict[str, Any]:
-    """slots: by node of the view, the root first, how many slots hang on it, in the pass that decided; [all of them] where
-    there is no draft, or nobody told where they hang. Nothing where that pass had none."""
+    """slots: by node of the view, the root first, how many slots are attached to it, in the pass that decided.
+    [all of them] if there is no draft, or no record says where they are attached. Nothing if that pass had none."""
     total = next((one.slots for one in step.passes if is_deciding_pass(one) and one.slots), None)
     if total is None:
         return {}

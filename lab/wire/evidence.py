@@ -13,8 +13,9 @@ from decodescope.engine.trace.values.formula import formula, relation, sentence
 
 
 def encode_evidence(telling: Telling) -> dict[str, Any]:
-    """The telling for a card; what stands at length in a notebook stays behind. A formula is a number, a name, or a list: what
-    is done, and to what. A sentence is a list of words and of [formula, form]."""
+    """The evidence of an acceptance rule, as a card needs it, without the longer texts for notebooks.
+    A formula is a number, a name, or a list: an operation and its operands. A sentence is a list of words and of [formula,
+    form]."""
     also = telling.also
     return {
         "num": telling.num,

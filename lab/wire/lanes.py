@@ -1,4 +1,4 @@
-"""Lanes: what a view is told of rows that are drawn in lanes over the steps, such as tokens by the model that wrote them."""
+"""Lanes: the message fields on rows drawn in lanes over the steps, such as tokens by the model that wrote them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Surrounded: what a view is told of other programs on the machine of a run."""
+"""Machine load: the message field on other programs on the machine of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages: a whole trace as its views are told of it; with parts left out where a file or a notebook wants less."""
+"""Messages: a whole trace as messages for its views, with parts left out where a file or a notebook wants less."""
 
 from __future__ import annotations
 

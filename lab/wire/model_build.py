@@ -15,14 +15,13 @@ from .weight_reports import encode_weight_reports
 
 
 def encode_models(header: Header) -> dict[str, dict[str, Any]]:
-    """Role -> what a view is told of a model, "target" first; without those whose shape the header does not tell.
+    """Role -> the message fields on a model, "target" first; models without a shape in the header are left out.
 
-    name, made: as the header has them, `made` the transforms; changed: whether anything of it is no more as it was
-    usual: bits of a number of the model's type;  params, bytes: of all of it;  dense: bytes of the model that it was made of
+    name, made: as the header has them, `made` the transforms; changed: whether anything of it differs from the original
+    usual: bits of a number of the model's type;  params, bytes: of all of it;  dense: bytes of the model that it was made from
     kinds: layers that differ, {"parts": [[rows, columns, bits], ...] of qkv, out, gate_up and down, "groups": query heads by KV
     head};  layers: which of them each layer is;  whole: [rows, columns] and groups of a layer of the uncut model
-    ends: [[name, rows, columns, bits], ...] of the embedding and of a head that stands beside it;  rest: bytes of norms and
-    biases
+    ends: [[name, rows, columns, bits], ...] of the embedding and of a separate head;  rest: bytes of norms and biases
     findings, there: what the transforms found, and which heads are left (`reported.py`)
     """
     bits = DTYPE_BITS.get(header.dtype)

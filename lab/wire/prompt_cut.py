@@ -1,4 +1,5 @@
-"""Shortened: what a context left of a prompt, for the view that cuts it anew, and what the look at it cost."""
+"""Prompt cut: the tokens that a prompt compression kept, for the view that cuts again, and the cost of its look at the
+prompt."""
 
 from __future__ import annotations
 

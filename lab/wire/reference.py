@@ -1,4 +1,4 @@
-"""Beside: how far the law behind each token is from that of what read along, and what that would have said."""
+"""Reference: the divergence of each token's distribution from the reference run's, and the token that it would have chosen."""
 
 from __future__ import annotations
 

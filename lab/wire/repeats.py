@@ -1,4 +1,4 @@
-"""Again: what a view is told of a step whose tokens say again what the text has said."""
+"""Repeats: the message fields on a step with tokens that repeat earlier text."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ class RepeatEncoder:
         self._due = 0, 1  # where the last loop begins, and its next round
 
     def learn(self, step: Step) -> dict[str, Any]:
-        """again: [[where it begins in what was written, period, tokens so far], ...], stretches that this step began or went on
-        with; rounds: [[where the loop begins, which round, TP, IP, WR], ...], of a text that goes round those that are whole
-        now; of those whose laws are not recorded the first alone, with null. Nothing where nothing is said again."""
+        """The fields on repetition; empty if nothing is repeated.
+
+        again: [[where it begins in what was written, period, tokens so far], ...], stretches that this step began or
+        continued. rounds: [[where the loop begins, which round, TP, IP, WR], ...], of a text in a loop the rounds that are
+        complete now; of rounds without recorded distributions only the first, with null."""
         if self._following is None:
             return {}
         self._laws += emitted_probabilities(step)

@@ -1,4 +1,4 @@
-"""Scale: what a view is told of rows that are drawn as bars on one axis, with the line of a bar through all of them."""
+"""Scale: the message fields on rows drawn as bars on one axis, with the line of a bar through all of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST = 240  # characters of a text
 
 
 def encode_scale(header: Header, step: Step, text: Callable[[int], Piece], whole: bool) -> dict[str, Any]:
-    """What a view is told of the rows of a step that are drawn on a scale, or nothing.
+    """The message fields on the rows of a step that are drawn on a scale, or nothing.
 
     scale: {"of": name in the head's `views`, "bar": number, "axis", "ruling", "lines": sentences, "figures": sentences, "part":
     a sentence on prices in parts, null where the share in percent is written, "rows": [[class, text, whether it can be pressed,

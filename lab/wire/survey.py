@@ -1,4 +1,4 @@
-"""Survey: what a view is told of the matrices of a step, each by its declaration. No strategy is known here by name."""
+"""Survey: the message fields on the matrices of a step, each by its declaration. No strategy is known here by name."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ Told = dict[str, Any]
 
 
 def encode_survey(header: Header, step: Step, text: Callable[[int], Piece], whole: bool) -> Told:
-    """survey: the matrices of a step, or nothing. Unless `whole`, only their names, and "few" says so; of one with more than
-    MOST numbers there is never more, nor of one whose numbers the trace does not hold.
+    """survey: the matrices of a step, or nothing. Unless `whole`, only their names, and "few" says so. A matrix with more than
+    MOST numbers, or without numbers in the trace, is never more than its name.
 
     Of each {"name", "size": rows and columns, "numbers": float32 row by row, base64, NaN where there is none, "judged" and
     "reach": formulas, "strong": an end of the scale, "scale": its two ends or [], "cell": sentences, "side" and "head": texts
@@ -41,12 +41,12 @@ def encode_survey(header: Header, step: Step, text: Callable[[int], Piece], whol
     from 0, "words": of all marks that there may be, "label": the map in words, "key": what is said below it, "listed": [[row of
     the card, row, column]] from 0}.
 
-    Where its rows are those of a tally also "rows": [[text, number, whether it holds, what became of it, row of the card or
-    null, sentences]], "order": these as they stand, "first": the one where a reader looks first or null, "square": whether the
-    columns are they too.
+    If its rows are those of a tally, also "rows": [[text, number, whether it holds, what became of it, row of the card or null,
+    sentences]], "order": their display order, "first": the one where a reader looks first or null, "square": whether the
+    columns are the same rows.
 
-    A sentence is [words and [formula, form], relation or null]. A formula is a number, a name, or a list: what is done, and to
-    what. Names in it are those of a cell.
+    A sentence is [words and [formula, form], relation or null]. A formula is a number, a name, or a list: an operation and its
+    operands. Names in it are those of a cell.
     """
     read_all = (matrix_reading(header, step, x, _text_joiner(text)) for x in step.details or ())
     matrices = [*filter(None, read_all)]
@@ -121,7 +121,7 @@ def _cell_positions(read: MatrixReading, tally: TallyReading, places: dict[int, 
 
 
 def _encode_tally_rows(read: MatrixReading, tally: TallyReading, places: dict[int, int]) -> Told:
-    """The rows of a tally beside those of a matrix."""
+    """The rows of a tally that belong to a matrix."""
     rows = []
     for i, (scope, outcome) in enumerate(zip(tally.rows, tally.outcomes, strict=True)):
         said = [one for one in read.form.row if scope.say(one) is not None][:1]
@@ -146,7 +146,7 @@ def _encode_tally_rows(read: MatrixReading, tally: TallyReading, places: dict[in
 
 
 def row_order(read: MatrixReading, tally: TallyReading) -> list[int]:
-    """The rows of a tally in the order in which they stand beside their matrix."""
+    """The rows of a tally in the display order of their matrix."""
     keys = [scope.value(read.form.sort) if read.form.sort else 0.0 for scope in tally.rows]
     worth = [-math.inf if x is None else x for x in keys]
     return sorted(range(len(worth)), key=lambda i: (-worth[i], i != tally.focus_row, i))
@@ -167,7 +167,7 @@ def _bind_formula(what: Formula, whole: FormulaScope, free: frozenset[str]) -> F
 def _bind_sentences(
     sentences: Sequence[Sentence], whole: FormulaScope, free: frozenset[str]
 ) -> list[list[Any]]:
-    """The sentences that may be said, in parts; a name that is not `free` stands as its number or text."""
+    """The sentences that apply, in parts; a name that is not `free` is replaced by its number or text."""
     said = []
     for one in sentences:
         parts = (

@@ -1,4 +1,4 @@
-"""Tallied: what a view is told of what a step tried by itself, beside the thresholds that decided."""
+"""Tally: the message fields on what a step tried by itself, with the thresholds that decided."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LONGEST = 96  # characters of what was tried
 
 
 def encode_tally(header: Header, step: Step, text: Callable[[int], Piece], whole: bool) -> dict[str, Any]:
-    """tally: {"title", "says", "heads": what number and threshold are, "lines": sentences, "rows": [[text, number, threshold,
-    whether it holds by the record, what became of it], ...], "at": the row where a reader looks first, from 1, if that is
-    not the first}, or nothing. Unless `whole`, rows above ROOM are left out, and "few" says so. turn: the same of what stands
-    under the step's own decision, or of how a law chose."""
+    """tally: {"title", "says", "heads": what number and threshold are, "lines": sentences, "rows": [[text, number,
+    threshold, whether it holds by the record, what became of it], ...], "at": the row where a reader looks first, from 1, if
+    that is not the first}, or nothing. Unless `whole`, rows above ROOM are left out, and "few" says so. turn: the same for
+    what is shown below the step's own decision, or for how guidance chose."""
     card = find_tally(header, step, named := lambda ids: join(ids, {x: text(x) for x in ids}))
     key = "turn" if card is None else "tally"
     card = card or details_tally(header, step, named, beside=True) or choice_tally(step, named)

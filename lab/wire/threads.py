@@ -1,4 +1,4 @@
-"""Threads on the wire: what a view is told of the threads that wrote in a step."""
+"""Threads on the wire: the message fields on the threads that wrote in a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trees: what a view is told of the texts that a step followed, as a tree that grew within it or that grows over steps."""
+"""Trees: the message fields on the texts that a step followed, as a tree that grew within it or that grows over steps."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ def _encode_sentences(sentences: Iterable[Sentence]) -> list[list[Any]]:
 
 
 def encode_tree(header: Header, step: Step, text: Text, whole: bool) -> dict[str, Any]:
-    """tree: of the first tree that grew within the step {"name", "says", "at": where a reader looks first, "count": its nodes
-    with a token, "parents", "tokens": [id, text] or null, "outcomes", "columns": name -> numbers, "values", "knobs"
-    that its declaration names, "offers": [[id, text, number], ...] of each node, "rest": what stands behind it in its text},
-    or nothing. Unless `whole`, a tree above ROOM is left out, and "few" says so."""
+    """tree: of the first tree that grew within the step {"name", "says", "at": where a reader looks first, "count": its
+    nodes with a token, "parents", "tokens": [id, text] or null, "outcomes", "columns": name -> numbers, "values", "knobs"
+    that its declaration names, "offers": [[id, text, number], ...] of each node, "rest": what follows it in its text}, or
+    nothing. Unless `whole`, a tree above ROOM is left out, and "few" says so."""
     for detail, form in declared_trees(header, step):
         if detail.earlier or not len(detail):
             continue

@@ -13,10 +13,10 @@ MOST = 4096  # values of a finding that are sent; of one with more nothing is
 
 
 def encode_weight_reports(spec: ModelSpec, reports: Sequence[Made]) -> dict[str, Any]:
-    """findings: [{"by", "word", "unit", "what", "over", "values"}, ...] in the order of the transforms. Over "head" there is a
-    row a layer with a value for each query head of the uncut model, None where a transform did not get it any more.
-    there: by layer and query head of the uncut model whether it is in the one that was made; None where the reports do not
-    say so, or say something else than the shape.  kept: transforms that were not done anew, but read from an earlier load."""
+    """findings: [{"by", "word", "unit", "what", "over", "values"}, ...] in the order of the transforms.
+    Over "head" there is a row per layer with a value for each query head of the uncut model, None if an earlier transform
+    removed the head. there: by layer and query head of the uncut model, whether it is in the new model; None if the reports
+    do not say so or contradict the shape. kept: transforms that were read from an earlier load instead of being done again."""
     findings, truths = [], False
     left = [_head_groups([spec.group] * spec.n_kv_heads) for _ in range(spec.n_layers)]
     for one in reports:

@@ -1,4 +1,4 @@
-"""Wire: what a view is told of a run. The one place where records become what a page draws.
+"""Wire: the messages that a view gets on a run. This is the one place where records become what a page draws.
 
 In a trace the root is -1 and the first drafted node 0; on the wire the root is node 0 and every node is one higher.
 Nowhere else are indices shifted. A message is plain data: numbers are full doubles, a token's text is a string, or a
@@ -51,48 +51,49 @@ from .trees import encode_branches, encode_tree, encode_tree_forms
 
 BUDGET = 4096  # bytes of one step on the wire; what was never reached is left out of larger ones
 LONGEST = 4096  # characters of one token
-LAW = 1024  # bytes of the laws at one place that go out with a step that is not asked for
+LAW = 1024  # bytes of the distributions at one place that are sent with a step nobody requested
 NOTES, BRIEF = 1024, 512  # bytes of the notes of a step that is not asked for, and of one without its tree
 
 
 class Wire:
-    """Turns the records of one run into messages. `learn` must see every step once, in order; `step` may be asked for
-    any of them, in any order.
+    """Turns the records of one run into messages. `learn` must see every step once, in order; `step` accepts any of them, in
+    any order.
 
     head:  model, method, prompt        {"kind": "head", ...}
     step:  one step, with its tree      {"kind": "step", "i": 17, ...}
     brief: the same without the tree, for steps that a reader skips
 
-    A node is [parent, text, token id, q, p, u, status, r, threshold, num, den]; r is what was left of p when the node was
-    tried, num and den are there where they are not r and q.
-    Whatever is missing at the end of a row is null, and its status is then "unreached".
+    A node is [parent, text, token id, q, p, u, status, r, threshold, num, den]; r is the residual of p when the node was tried;
+    num and den are sent if they are not r and q.
+    Values missing at the end of a row are null, and the status is then "unreached".
     tops: per visited place [node, entropy, [rest of p, of q, of max(0, p - q)], [[token id, text, p, q], ...]]; p with its
     rest adds up to one. The trace keeps these in single precision; they are sent with as many digits as that needs.
     Evicted entries are listed once, in the step that lost them: "gone" left every layer and head, "out" has a list per
     row (layer x KV head). A run of positions is [first, last]. With step 0 come those that the prompt's reading lost.
-    forced: nodes whose verdict was settled beforehand, in a fork; by: the acceptance rule of a step that was made with
-    another method than the head's, before the run was forked; sampler: what the sampler of that method says of itself.
-    What a rule says of itself stands in the head, `telling`, its formulas worked into lists
-    (`lab/wire/evidence.py`); a step of a
-    rule that says something else has its own.
+    forced: nodes with a verdict that was set beforehand, in a fork; by: the acceptance rule of a step that was made with
+    another method than the head's, before the run was forked; sampler: the description of that method's sampler. The head
+    contains the evidence of the acceptance rule, `telling`, with its formulas parsed into lists (`lab/wire/evidence.py`); a
+    step of a
+    rule with other evidence has its own.
     depth: which layers ran, and by which tests (`lab/wire/depths.py`).
     passes: per lane and phase what was moved and computed, by the cost model, and the time it took (`engine/cost/passes.py`).
     tally: what a strategy tried by itself (`lab/wire/tally.py`).
-    forms, in the head: what details of a step mean that a view draws itself (`lab/wire/evidence.py`).
-    along, in the head, and beside, in a step: who read along, and what that says of each token (`lab/wire/reference.py`).
-    again, rounds: what of the text was said before, and the rounds of a text that goes round (`lab/wire/repeats.py`).
-    built, in the head: what the models are made of, matrix by matrix (`lab/wire/model_build.py`).
+    forms, in the head: what details of a step mean that a view draws itself (`lab/wire/evidence.py`). along, in the head, and
+    beside, in a step: the reference that ran too, and its result for each token (`lab/wire/reference.py`).
+    again, rounds: repeated stretches of the text, and the rounds of a text in a loop (`lab/wire/repeats.py`). built, in the
+    head: the structure of the models, matrix by matrix (`lab/wire/model_build.py`).
     trees, in the head: what trees mean; tree, branches: one that grew within the step, one that grows over steps
     (`lab/wire/trees.py`).
     survey: matrices of what a strategy held against each other (`lab/wire/survey.py`).
-    from: where in prompt and text the tokens stand that a step's are copies of (`lab/wire/copies.py`).
+    from: positions in prompt and text that a step's tokens were copied from (`lab/wire/copies.py`).
     lanes: rows drawn in lanes over the steps (`lab/wire/lanes.py`);  scale: rows drawn as bars on one axis
     (`lab/wire/scale.py`);  views, in the head: the words of both.
-    tells, in the head: what the parts of the method note of a step; notes, in a step: the values (`lab/wire/notes.py`), those
-    of nodes only with the tree. Of what has no room the notes of nodes go first, and those of series last; "few" says so.
-    exactness, in the head: one of four values; text: its label, and why it is not lossless; plain: it is plain decoding;
+    tells, in the head: the signals that the parts of the method record for a step; notes, in a step: the values
+    (`lab/wire/notes.py`), those of nodes only with the tree. If there is no room, notes of nodes are dropped first and those of
+    series last; "few" says so. exactness, in the head: one of four values; text: its label, and why it is not lossless; plain:
+    it is plain decoding;
     setting: exact runs with an equal one have one text (`engine/trace/query/comparability.py`).
-    The head names the machine that the run was made on: `profile`, or what the header kept; else nothing is said of it.
+    The head names the machine of the run: `profile`, or the one in the header; otherwise it names none.
     """
 
     def __init__(self, header: Header, profile: HardwareProfile | None = None):
@@ -142,7 +143,7 @@ class Wire:
         self._said.append(self._again.learn(record))
 
     def head(self) -> dict[str, Any]:
-        """What stands above all steps."""
+        """The head message, which applies to all steps."""
         h = self.header
         return {
             "kind": "head",
@@ -182,10 +183,11 @@ class Wire:
         }
 
     def step(self, step: Step, *, whole: bool = False, spared: Collection[str] = ()) -> dict[str, Any]:
-        """One step with its tree. Unless `whole`, it keeps to the BUDGET: nodes that were not reached may be left out
-        (null in their place, so that the numbers of the others stay), and "cut" says so; of the laws there are those at
-        one place, where a reader looks first, and no maps of the cache, and "few" says which of the two, or true where anything
-        else is left out; evictions in large numbers are "lost". spared: "laws", "passes": these are not made, and in "few"."""
+        """One step with its tree. Unless `whole`, it keeps to the BUDGET.
+        Nodes that were not reached may then be left out (null instead of them, so that the numbers of the others stay), and
+        "cut" says so. Only the distributions at one place are sent, where a reader looks first, and no maps of the cache.
+        "few" says which of the two is missing, or is true if anything else is left out. Evictions in large numbers are
+        "lost". spared: "laws", "passes": these are not made, and named in "few"."""
         message = self._encode_common(step)
         if "passes" in spared:
             _mark_left_out(message, "passes")
@@ -238,7 +240,7 @@ class Wire:
         return _fit_budget(message)
 
     def _add_distributions(self, message: dict[str, Any], step: Step, whole: bool) -> None:
-        """Put the laws at the visited places into a step: all of them, or those where a reader looks first."""
+        """Put the distributions at the visited places into a step: all of them, or those where a reader looks first."""
         tops = step.tops
         if tops is None:
             return
@@ -471,7 +473,7 @@ def encode(message: dict[str, Any] | list[Any]) -> bytes:
 
 
 def _replace_non_finite(value: Any) -> Any:
-    """The same data with null in the place of numbers that JSON has no word for."""
+    """The same data with null instead of numbers that JSON cannot represent."""
     if isinstance(value, dict):
         return {k: _replace_non_finite(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

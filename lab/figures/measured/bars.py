@@ -11,8 +11,9 @@ from ..chart import ACCEPT, INK, MUTED, REJECT, TARGET, chart, text_label
 
 
 def figure(values: Mapping[str, Mapping[str, float]], title: str, x: str, y: str) -> go.Figure:
-    """values: name (a colour) -> thing (a place along x) -> number; what a name has no number for is left out. x, y: what
-    stands along the axes, units included. Things stand in the order in which they first appear."""
+    """Grouped bars.
+    values: name (a colour) -> thing (a place along x) -> number; a name without a number for a thing gets no bar. x, y: axis
+    labels, units included. Things are ordered by first appearance."""
     things = list(dict.fromkeys(thing for numbers in values.values() for thing in numbers))
     places = list(range(len(things)))
     bars = [

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def figure(tokens: Sequence[int], us: Sequence[float], modelled: Sequence[float] | None = None) -> go.Figure:
-    """us: measured time of a pass over each number of `tokens`, the first of which is 1; modelled: the same as multiples
-    of the first, by a cost model. Filled points were measured, hollow ones calculated."""
+    """us: measured time of a pass over each number of `tokens`; the first number is 1; modelled: the same as multiples of
+    the first, by a cost model. Filled points were measured, hollow ones calculated."""
     times = [t / us[0] for t in us]
     dashed = dict(mode="lines", line=dict(color=MUTED, dash="dash"), hoverinfo="skip")
     full = dict(mode="lines+markers", line=dict(color=ACCEPT), marker=dict(size=10, color=ACCEPT))

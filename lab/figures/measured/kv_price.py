@@ -28,9 +28,10 @@ NOTHING = "nothing was measured, so there is nothing to draw: run decodescope be
 
 
 def figure(record: Mapping[str, Any], kind: str = "text", shows: Figure = "nats") -> go.Figure:
-    """The result of `decodescope bench kv --out`, read from its JSON: a curve for each method over the bytes held, as a share
-    of the full cache's. kind: "text", whose words go on, or "copy", whose words repeat the prompt; "keys" shows the pass keys,
-    whatever the kind. Raises ValueError if it holds no such texts."""
+    """The result of `decodescope bench kv --out`, read from its JSON: a curve per method over the share of the full cache's
+    bytes.
+    kind: "text", ordinary texts that go on, or "copy", texts that repeat the prompt; "keys" shows the pass keys, whatever
+    the kind. Raises ValueError if it contains no such texts."""
     keys = shows == "keys"
     if not record["kinds"].get("passkey" if keys else kind):
         raise ValueError(NOTHING)
@@ -78,7 +79,7 @@ def figure(record: Mapping[str, Any], kind: str = "text", shows: Figure = "nats"
 
 
 def _chart_point(point: Mapping[str, Any], kind: str, shows: Figure) -> tuple[float, float] | None:
-    """Where a method's point lies: its bytes as a share of the full cache's, and its figure; None if nothing was measured."""
+    """A method's point: its bytes as a share of the full cache's, and its figure; None if nothing was measured."""
     if shows == "keys":
         keys = point.get("passkey", UNASKED)
         return (keys["bytes"], keys["right"] / keys["asked"]) if keys["asked"] else None

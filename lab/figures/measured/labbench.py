@@ -1,4 +1,4 @@
-"""LabBench: what each method keeps of the answers, beside what it gains: accuracy by kind, tokens per pass, speed."""
+"""LabBench: accuracy by kind, tokens per pass and speed of each method."""
 
 from __future__ import annotations
 

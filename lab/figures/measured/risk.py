@@ -1,4 +1,4 @@
-"""Risk: what a calibrated knob risks by its value, where its bound lies, and which value was chosen."""
+"""Risk: the risk of a calibrated knob by its value, its bound, and the value that was chosen."""
 
 from __future__ import annotations
 

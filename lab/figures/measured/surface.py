@@ -14,8 +14,8 @@ from ..chart import INK, REJECT, TARGET, chart
 
 
 def figure(trace: Trace, profile: HardwareProfile) -> go.Figure:
-    """Speed by the cost model on the machine of `profile`, plain decoding there being 1; the run stands on it where it drafted.
-    Raises ParamError where the record does not tell the model's shape."""
+    """Speed by the cost model on the machine of `profile`; plain decoding there is 1. A run that drafted is marked on it.
+    Raises ParamError where the record does not contain the model's shape."""
     pricer = Pricer(PricedRun(trace.header, trace.prefill, trace.steps), profile)
     tables = pricer.surface(pricer.rows())
     grid = tables["grid"]
@@ -49,5 +49,5 @@ def figure(trace: Trace, profile: HardwareProfile) -> go.Figure:
 
 
 def _axis_position(lengths: tuple[int, ...], length: float) -> float:
-    """Where a length stands on an axis on which the `lengths` are equally far apart."""
+    """The position of a length on an axis with the `lengths` at equal distances."""
     return float(np.interp(length, lengths, range(len(lengths))))

@@ -1,4 +1,4 @@
-"""Laws: how often each text comes, under several methods, side by side."""
+"""Text distributions: how often each text comes, under several methods, side by side."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST = 16  # texts shown; the others together
 def figure(
     laws: Mapping[str, Mapping[T, float]], text: Callable[[T], str] = str, most: int = MOST
 ) -> go.Figure:
-    """Bars by text, the likeliest of the first law first. laws: name -> text -> probability or count."""
+    """Bars by text, sorted by the first distribution, likeliest first. laws: name -> text -> probability or count."""
     first = next(iter(laws.values()))
     keys = sorted({key for law in laws.values() for key in law}, key=lambda key: -first.get(key, 0.0))
     shown, rest = keys[:most], keys[most:]
