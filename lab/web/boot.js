@@ -1,5 +1,5 @@
-/* boot: hands out the page's module; where a part of the page was lost, because the server was still starting or a
- * line broke off, the page is loaded again as soon as the server answers. It stands in the page itself, so it cannot be
+/* boot: hands out the page's module. If a part of the page was lost, because the server was still starting or a
+ * connection broke, it reloads the page as soon as the server answers. It is inlined in the page, so it cannot be
  * lost. */
 (() => {
   // as many times in so many ms; ms between two questions

@@ -17,8 +17,7 @@ import { searchView } from "./cache/search.js";
 import { seriesView } from "./cache/series.js";
 import { cacheState } from "./cache/state.js";
 
-/** Name the step in the address, or no step; it stands there from when it was moved here until another page
- *  is shown. */
+/** Put the step into the address, or no step; the step stays there until another page is shown. */
 function address(i) {
   const parts = location.hash.slice(1).split("&").filter((part) => part.includes("=")),
     others = parts.filter((part) => !part.startsWith("step="));

@@ -1,5 +1,5 @@
-/* catalogue: all methods in one list, to be searched, read about and put into the controls. Opened from beside the
- * method. */
+/* catalogue: all methods in one list, to search, read about and put into the controls. A button next to the method
+ * opens it. */
 import { describe } from "./catalogue/details.js";
 import { label } from "./shared/exactness.js";
 import { ask, withModels } from "./runs/runs.js";
@@ -11,7 +11,7 @@ const NEEDS = [
 ];
 
 let dialog = null;
-/** Open the catalogue. use(text) takes a choice to the controls, said(sentence) tells what was done. */
+/** Open the catalogue. use(text) puts a choice into the controls, said(sentence) announces what was done. */
 export async function show(use, said) {
   dialog ??= buildDialog(use, said);
   if (!dialog.isConnected) document.body.append(dialog);
@@ -20,7 +20,7 @@ export async function show(use, said) {
   await dialog.read();
 }
 
-/** A method that is a command, told as parts are. */
+/** A method that is a command, described as parts are. */
 const runByHand = (x) => ({ ...x, family: "Command", needs: [], measured: null, why: "" });
 
 let sheet = null;
@@ -55,7 +55,7 @@ function buildDialog(use, said) {
   dialog.read = async () => {
     search.focus();
     try {
-      const catalogue = await ask(withModels("/ds/catalogue")); // anew each time: other models may be chosen now
+      const catalogue = await ask(withModels("/ds/catalogue")); // requested each time: other models may be chosen now
       all = [...catalogue.presets, ...catalogue.parts, ...catalogue.commands.map(runByHand)];
       ({ command, exactness: meanings } = catalogue);
       trouble.className = "";

@@ -1,5 +1,5 @@
-/* compare: two to four runs beside each other, as they go or as they were recorded: one scrubber, one clock,
- * one table. Each part is a file of compare/. */
+/* compare: two to four runs side by side, live or recorded: one scrubber, one clock, one table. Each part is a
+ * file of compare/. */
 import { h } from "./scope.js";
 import { open, panes as inLab } from "./runs/runs.js";
 import { current, go } from "./shared/address.js";
@@ -51,7 +51,7 @@ function barOf({ rebased, seeing, ways }) {
   seen.addEventListener("change", () => seeing(VIEWS[Number(seen.value)][1]));
   return {
     element: h("header", { class: "bar" }, h("h1", null, "Compare"), choices, h("span", { class: "ways" }, ways)),
-    /** The lists, which are of use where runs are compared. */
+    /** The lists that are useful for comparing runs. */
     choices,
     base: (k) => (baseline.value = k),
     /** So many runs can be the baseline. */
@@ -66,7 +66,7 @@ export function page(element) {
   const now = { runs: [], both: null, base: 0, way: "token", views: VIEWS[0][1], named: false, summary: null };
   const idsOf = () => now.runs.map((run) => run.id);
 
-  // ---- what stands on the page
+  // ---- what is on the page
 
   const { element: notice, say, refuse } = createNotice(), spoken = announce(now), none = emptyState({ choose });
   const adding = picker({ add: (id) => choose([...idsOf(), id]),
@@ -94,7 +94,7 @@ export function page(element) {
 
   // ---- which runs
 
-  /** Whether nothing else is asked or told here. */
+  /** Whether no other form or result is open here. */
   const idle = () => starting.element.hidden && overAll.element.hidden && !overPrompts.id();
   /** Compare these from now on; the address names them. */
   function choose(ids) {

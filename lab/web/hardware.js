@@ -10,7 +10,7 @@ import { drawRoofline, phaseIcon } from "./hardware/roofline.js";
 import { surfaceTable } from "./hardware/surface.js";
 import { scrollBox } from "./hardware/tables.js";
 
-const WAIT = 150; // ms that the scrubber stands still before operators are asked for
+const WAIT = 150; // ms that the scrubber must rest before operators are requested
 
 /** Where the run is priced: lists of devices and models, and figures of one's own; changed() when one is chosen. */
 function wantedPlace(changed) {
@@ -57,7 +57,7 @@ const reachText = (last) => (last
     ? `: ${(100 * last.share).toFixed(0)} % of the roof, bound by ${last.bound}` : ""}`]
   : ["What its passes moved is not recorded."]);
 
-/** The machines under whose roofs the passes stand. */
+/** The machines with the roofs that the passes are compared with. */
 function machines(machine, there) {
   if (!machine)
     return "Peak and bandwidth of the machine that made this run are not recorded, so its own roof is not drawn; "
@@ -144,7 +144,7 @@ export function page(element) {
     why.className = error ? "ds-refusal" : "";
     why.textContent = error ? errorText(error) : "";
   };
-  /** Price the shown run anew if anything of the question has changed. */
+  /** Price the displayed run again if anything of the question has changed. */
   async function load() {
     const pane = panes[0],
       as = pane?.id && store()?.head ? `${pane.id} ${!!store().end} ${store().count > 0} ${asked()}` : "";

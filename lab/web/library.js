@@ -12,7 +12,7 @@ import { createTraceList } from "./library/trace_list.js";
 import { traces } from "./library/table.js";
 import { createNotice } from "./shared/notice.js";
 
-const LOWEST = 4; // tokens per step that the highest column of small ones stands for at least
+const LOWEST = 4; // tokens per step that the highest of the small columns represents at least
 
 const live = activeRuns({
   said: "Going on this machine now:",

@@ -1,5 +1,5 @@
-/* page: what stands around the pictures on the app's page: examples, buttons, refusals, models, and what went wrong.
- * Each export is handed the element of one part of the page; the parts share the runs of runs.js. */
+/* page: everything around the pictures on the app's page: examples, buttons, refusals, models, and errors. Each
+ * export gets the element of one part of the page; the parts share the runs of runs.js. */
 import { panel } from "./shared/address.js";
 import { keepFocus } from "./shared/focus.js";
 import { grid } from "./run_view/grid.js";
@@ -38,7 +38,7 @@ const store = (name, text) => {
   } catch {} // full, or forbidden: then it is not kept
 };
 
-let frame = null; // what stands left: the line that says what is shown, what went wrong, and the picture
+let frame = null; // the left column: the line that says what is shown, what went wrong, and the picture
 
 /** Draw before the page around it is ready. */
 export function drawEarly() {
@@ -93,7 +93,7 @@ function distributionButton() {
 // what a calibrated knob of the run risks: filled when it is first asked for
 const risks = h("div", { class: "ds-risks" });
 risks.hidden = true;
-/** The knobs of the run that is shown whose value was calibrated: [{kind, knob, known}]. */
+/** The calibrated knobs of the displayed run: [{kind, knob, known}]. */
 const calibratedKnobs = () => Object.entries(panes[0]?.view.store.head?.parts || {}).flatMap(([kind, part]) =>
   Object.entries(part?.calibrated || {}).map(([knob, known]) => ({ kind, knob, known })));
 /** The button that shows and hides their curves. */
@@ -294,7 +294,7 @@ export function showAnswer(element, value) {
   showPromptNotes(value?.given || "", value?.notes || []);
 }
 
-/** What stands under the prompt. */
+/** The notes under the prompt. */
 export function showUnderPrompt(element) {
   placePromptNotes(place(element));
 }
@@ -389,7 +389,7 @@ const shortNumber = (n) => (n >= 1e9 ? (n / 1e9).toFixed(1) + " G"
 
 const SOON = 400, LATE = 3000; // ms between two looks at the models: while some are being loaded, and while none are
 const rack = { host: null, turn: 0 };
-/** Where the models of this page are told. */
+/** The place of this page that shows the models. */
 export function showModels(element) {
   rack.host = place(element);
   watchModels();
@@ -435,8 +435,8 @@ function paint() {
     chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
 }
 
-/** What was measured before the type had this size is measured anew, on every page: as if the other colours had come
- *  and gone, which all of them watch. Nothing is painted between. */
+/** Measure again on every page what was measured before the type had this size. It switches the colours back and
+ *  forth, because all pages watch them. Nothing is painted between. */
 async function remeasure() {
   document.body.classList.toggle("dark");
   await null;

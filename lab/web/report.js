@@ -18,7 +18,7 @@ const key = (row) => JSON.stringify([row.model, row.method]);
 const knobs = (row) =>
   Object.entries(row.method.drafter).filter(([name]) => name !== "name").map(([name, value]) => `${name} ${value}`)
     .join(", ");
-/** What tells runs of one method apart, each with a way into it. */
+/** The details that distinguish runs of one method, each with a link to the run. */
 const runSummary = (row) => [
   h("a", { href: fragment([`run=${row.run}`], "debugger"), title: "open it in the Debugger" }, row.run.slice(0, 8)),
   ...(row.steps === undefined ? [] : [h("span", { class: "quiet" }, plural(row.steps, "step"))]),
@@ -107,7 +107,7 @@ export function page(element) {
     if (running.id()) mine.push(`batch=${running.id()}`);
     history.replaceState(null, "", fragment([...parts, ...(here ? mine.filter(Boolean) : [])]));
   }
-  /** Report on runs. others: ids of those of a report beside it, as the address has them, or "". */
+  /** Report on runs. others: ids of the runs of a second report, as the address has them, or "". */
   async function report(runs, jump = false, others = "") {
     const mine = runs.join(",");
     shown = mine;

@@ -1,11 +1,11 @@
 /* chart: lines over the steps of a run, with the present step marked, as the cache page draws them. */
 import { formatCount, h, plural, s } from "../scope.js";
 
-/** px of one of two charts in an element: beside each other where there is room. */
+/** px of one of two charts in an element: side by side if there is room. */
 export const room = ({ clientWidth: wide }) => Math.max(240, Math.min(900, (wide || 600) / (wide > 760 ? 2 : 1) - 16));
 
-/** Lines [name, values, class] over `steps`, with the values `present` of step i, or none, and the budget, or null.
- *  A line has a gap where a value is null. least: what the axis reaches at least. */
+/** Lines [name, values, class] over `steps`, with the values `present` of step i, or none, and the budget, or
+ *  null. A line is interrupted where a value is null. least: the smallest upper end of the axis. */
 export function chart({ word, wide, steps, lines, unit, i, present, budget = null, least = 1 }) {
   const high = 170, left = 64, right = 84, top = 16, bottom = 26, span = wide - left - right,
     tall = high - top - bottom;

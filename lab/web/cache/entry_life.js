@@ -102,7 +102,7 @@ function rowScore({ scores }, row) {
   return known ? `: score ${cutAt(known)}` : "";
 }
 
-/** What became of the entry beside that: scored, merged, grown by others, packed; a sentence each. */
+/** Other changes of the entry: scored, merged, grown by others, packed; a sentence each. */
 function fates({ scores, into, took, packed }, rowName) {
   const some = (list, name) => list.slice(0, NAMED).map(name).join("; ")
     + (list.length > NAMED ? `; and ${list.length - NAMED} more` : "");

@@ -16,15 +16,15 @@ export function gridColours(element) {
     mono: `${of("t-xs")} ${of("mono")}` };
 }
 
-/** Draw `rows` × `columns` cells and say where they lie: {left, room, columns, rows, lines, tall, at(event)}.
+/** Draw `rows` × `columns` cells and return their positions: {left, room, columns, rows, lines, tall, at(event)}.
  *
  *  cell(row, column) -> [share, strength, now, merged]: how much of the cell is filled from below, how strongly,
  *  whether it is framed, whether something of it went on in another
- *  group: rows that belong together;  label(row): what stands before a row, or nothing;  left: px for it
+ *  group: rows that belong together;  label(row): the label before a row, or nothing;  left: px for it
  *  most: px of a column;  tall: px of a row;  over: [column, text] to be named above
- *  under: columns, from the first on, that a line stands below
- *  beside: columns before which a band stands, over all rows
- *  marked(column): whether a triangle stands below;  cursor: {row, column} or null */
+ *  under: columns, from the first on, with a line below them
+ *  beside: columns with a band before them, over all rows
+ *  marked(column): whether a triangle is drawn below;  cursor: {row, column} or null */
 export function grid(canvas, colours,
   { wide, rows, columns, cell, group = rows, label, left = 34, most = 14, over = [], under = 0, beside = [],
     marked = null, cursor = null, tall }) {

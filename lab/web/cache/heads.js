@@ -1,10 +1,10 @@
-/* heads: what each KV head holds after the step, layer by layer, beside what the policy has settled for it: how many
- * entries it is to hold, and of which kind it is. */
+/* heads: what each KV head holds after the step, layer by layer, compared with what the policy has settled for it:
+ * how many entries it is to hold, and of which kind it is. */
 import { formatCount, h, plural, s, toggle } from "../scope.js";
 import { quiet, section, table } from "./parts.js";
 
 const TALL = 18, LEFT = 34, MOST = 150, LEAST = 8; // px of a row, of its name, and of a head at most and at least
-const DRAWN = 1024; // heads at most; more are told by the table alone
+const DRAWN = 1024; // heads at most; with more, only the table is shown
 const NAMED = 6; // kinds
 
 export function headsView(shared) {
@@ -34,8 +34,8 @@ export function headsView(shared) {
   return { element, draw };
 }
 
-/** A bar for each head, as long as all that was read; what is settled beyond that stands at its end.
- *  said(row): its kind. */
+/** A bar for each head, as long as the text read so far; a mark shows the settled number of entries. said(row):
+ *  its kind. */
 function drawHeads({ map, wide: room, rowName }, said) {
   const { held, due, kind } = map.by_head;
   const wide = Math.max(LEAST, Math.min(MOST, Math.floor((room() - LEFT) / map.heads))),
@@ -55,7 +55,7 @@ function drawHeads({ map, wide: room, rowName }, said) {
     "aria-label": `what each of ${plural(held.length, "KV head")} holds after step ${map.step}` }, names, cells);
 }
 
-/** How the picture is read, and how many heads are of each kind. many: there is no picture. */
+/** How to read the picture, and how many heads there are of each kind. many: there is no picture. */
 function sentence({ length, once, by_head: { held, due, kinds, kind } }, many) {
   const some = due?.some((x) => x !== null), settled = once ? ", of the prompt" : "";
   return [
@@ -67,7 +67,7 @@ function sentence({ length, once, by_head: { held, due, kinds, kind } }, many) {
   ].filter(Boolean).join(" ");
 }
 
-/** How many heads are of each kind, the first kinds by name. */
+/** How many heads there are of each kind, the first kinds by name. */
 function kindCounts(kinds, kind) {
   const count = kinds.map(() => 0), rest = kinds.length - NAMED;
   for (const k of kind) count[k]++;

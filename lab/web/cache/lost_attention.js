@@ -1,6 +1,6 @@
-/* lost_attention: what a full cache beside the target's says that is lost: the attention that would have fallen on
- * entries which are gone, and how far the next token's distribution has drifted; of the whole model the latter alone.
- * Only of a run along which one of them read. */
+/* lost_attention: what the target lost compared with a full cache: the attention that would have fallen on entries
+ * which are gone, and how far the next token's distribution has drifted. Compared with the original model only the
+ * drift. Shown only for runs with such a reference. */
 import { h, toggle } from "../scope.js";
 import { chart, room } from "./chart.js";
 import { quiet, section, share, table } from "./parts.js";

@@ -6,7 +6,7 @@ import { positionTable } from "./position_table.js";
 import { statusLine, canvas, quiet, refuse, section, share } from "./parts.js";
 import { question } from "./question.js";
 
-const NAMED = 3; // things beside the text
+const NAMED = 3; // extra entries that are listed by name
 export const PLAIN = 0.62; // strength of what is held where attention is not recorded
 
 /** drawn(): called when the server has answered; enter(): go to the life of the chosen entry. */
@@ -35,7 +35,7 @@ export function mapView(shared, { drawn, enter }) {
     }
   );
 
-  /** What stands above the picture. fits: whether there is a map of what is looked at. */
+  /** The text above the picture. fits: whether the map belongs to the displayed run and step. */
   function caption(fits) {
     const { map } = shared;
     title.textContent = `Step ${shared.now()}`;
@@ -94,7 +94,7 @@ export function mapView(shared, { drawn, enter }) {
     rule.textContent = mapCaption(map, marked);
     say();
   }
-  /** What stands under the cursor, or under the pointer. */
+  /** Describe the cell under the cursor, or under the pointer. */
   function say(row = shared.at.row, column = shared.at.position === null ? null
     : shared.columnOf(shared.at.position)) {
     const { map, at, columnOf } = shared;
@@ -152,7 +152,7 @@ const bitsOf = ({ bits }) => (bits ? `${Number(bits.toFixed(2))} bits a number` 
 
 const FORMS = { soft: ["soft entry", "soft entries"], latent: ["latent entry", "latent entries"] };
 
-/** What stands beside the text, where no token does. */
+/** Describe an extra entry, which belongs to no token of the text. */
 function extraText({ form, at, entries }) {
   const [one, many] = FORMS[form] ?? ["entry", "entries"];
   const what = !entries ? "a trained state" : `${formatCount(entries)} ${entries === 1 ? one : many}`;

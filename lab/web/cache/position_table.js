@@ -1,4 +1,4 @@
-/* position_table: the table beside the map: when each position came, who keeps it, and why it left. */
+/* position_table: the table next to the map: when each position came, who keeps it, and why it left. */
 import { button, formatCount, h } from "../scope.js";
 import { ask, panes } from "../runs/runs.js";
 import { refuse, table, token } from "./parts.js";

@@ -1,4 +1,4 @@
-/* search: a piece of the text, where it stands, and what became of it head by head. */
+/* search: find a piece of the text, and show what became of it head by head. */
 import { button, h } from "../scope.js";
 import { statusLine, refuse, table } from "./parts.js";
 import { question } from "./question.js";

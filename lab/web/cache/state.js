@@ -15,7 +15,7 @@ export function cacheState(element) {
   const shared = {
     at: { row: 0, position: null }, // what is chosen; a row is a layer and a head
     map: null,
-    hits: null, // the text that was sought: the places where it stands
+    hits: null, // the text that was searched for: its places
     box: null, // the element that the map is drawn in
     view,
     store,

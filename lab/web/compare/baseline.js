@@ -8,7 +8,7 @@ const promptOf = (head) =>
 
 /** Whether an interval of ratios leaves 1 out, so that one of the two is faster. */
 export const isSignificant = ({ interval: [low, high] }) => low > 1 || high < 1;
-/** A ratio with its interval, {median, interval, n}, beside its own figure where it is certain. */
+/** A ratio with its interval, {median, interval, n}, shown next to its own figure where it is certain. */
 export function ratioText({ median, interval: [low, high], n }) {
   const figures = `${formatFixed(low)} to ${formatFixed(high)} (95 %, n = ${n})`;
   return isSignificant({ interval: [low, high] }) ? figures

@@ -1,5 +1,5 @@
-/* empty_state: what stands on the page while fewer than two runs are compared: the one that is chosen, and two
- * examples to begin with. */
+/* empty_state: the page content while fewer than two runs are compared: the one that is chosen, and two examples
+ * to begin with. */
 import { button, h } from "../scope.js";
 import { ask, exampleOf, paneTitle, shown } from "../runs/runs.js";
 import { LETTERS } from "./letters.js";

@@ -1,4 +1,4 @@
-/* letters: what runs that are compared are called there, and how many stand beside each other. */
+/* letters: the letters that name compared runs, and how many runs fit side by side. */
 
 export const LETTERS = "ABCD";
 export const FEWEST = 2;

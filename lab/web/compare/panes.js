@@ -1,5 +1,4 @@
-/* panes: the pictures of the compared runs under one slider, and the switcher where they do not fit beside each
- * other. */
+/* panes: the pictures of the compared runs under one slider, and the switcher if they do not fit side by side. */
 import { button, h } from "../scope.js";
 import { pair } from "../scope/pair/pair.js";
 import { prefetch } from "../runs/prefetch.js";
@@ -15,7 +14,7 @@ export function panes(now, ways) {
   const element = h("div", { class: "runs" }),
     switcher = h("div", { class: "switcher", role: "group", "aria-label": "pane" });
 
-  /** Of panes that do not fit beside each other this one is seen. */
+  /** If the panes do not fit side by side, this one is visible. */
   function front(k) {
     now.both.root.dataset.front = k;
     [...switcher.children].forEach((one, i) => one.setAttribute("aria-pressed", i === k));

@@ -60,7 +60,7 @@ export function repeatRuns({ runs, refuse, changed }) {
       + "call has its run's seed, so the interval is of this machine's noise, not of "
       + `prompts.${other ? " A repeat wrote another text than its run." : ""}`;
   }
-  /** Whether the repeats are of runs that are compared now. */
+  /** Whether the repeats belong to the runs that are compared now. */
   const fits = () => !!rounds && rounds.runs.every(({ run }) => runs().some((one) => one.id === run));
   return {
     element,
@@ -68,7 +68,7 @@ export function repeatRuns({ runs, refuse, changed }) {
     draw,
     /** What the server said of the repeats last, or null. */
     rounds: () => rounds,
-    /** Their id, where they are of the runs that are compared. */
+    /** Their id, if they belong to the runs that are compared. */
     id: () => (fits() ? rounds.id : ""),
     /** The ratio of run b to run a with its interval, where it was repeated. */
     ratio: (a, b) => rounds?.ratios?.[a]?.[b] ?? null,

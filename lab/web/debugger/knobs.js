@@ -3,7 +3,7 @@ import { h } from "../scope.js";
 import { fileKnob } from "../run_form/file_knob.js";
 import { boxOf, boxText, setBox } from "../run_form/knobs.js";
 
-/** {element, read(), wrong()} of a knob that stands at `value`; wrong: why it says nothing that can be sent, or "". */
+/** {element, read(), wrong()} of a knob with the value `value`; wrong: why its text cannot be sent, or "". */
 function knobInput(knob, value, word, event, changed) {
   const box = boxOf(knob);
   setBox(box, value);
@@ -21,14 +21,14 @@ function fileInput(knob, value, word, path, changed) {
   return { element, read: () => value, wrong: () => "" };
 }
 
-/** Inputs of the knobs of a part. event: of an input, at which changed() is told. */
+/** Inputs of the knobs of a part. event: the input event that calls changed(). */
 export function knobSet(event, changed) {
   const element = h("div", { class: "knobs" });
   let knobs = []; // {name, value, read, wrong}
   return {
     element,
-    /** Knobs as the server describes them, each with the `value` that it stands at; path: where the files go of those
-     *  that take one. */
+    /** Knobs as the server describes them, each with its present `value`; path: upload address for knobs that take
+     *  a file. */
     fill(all, path = "") {
       knobs = all.map((knob) => {
         const { name, value } = knob, word = name.replaceAll("_", " ");
@@ -42,7 +42,7 @@ export function knobSet(event, changed) {
       Object.fromEntries(knobs.map(({ name, value, read }) => [name, read(), value]).filter(([, x, value]) =>
         x !== null && !(changed && x === value)
       )),
-    /** Why what stands there cannot be sent, in a sentence; "": it can. */
+    /** Why the present input cannot be sent, in a sentence; "": it can. */
     wrong: () => knobs.map((knob) => knob.wrong()).find(Boolean) || "",
   };
 }

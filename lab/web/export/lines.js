@@ -7,7 +7,7 @@ function rowsOf(node, range, rects, wrote) {
   const rows = [],
     gone = (from) => (range.setStart(node, from), range.setEnd(node, from + 1), !range.getBoundingClientRect().width);
   if (rects.length === 1) {
-    // white space at an end is seen or not: that depends on what stands beside the text
+    // white space at an end is visible or not: that depends on the text next to it
     const text = wrote ? node.data
       : node.data.replace(/^\s+/, gone(0) ? "" : " ").replace(/\s+$/, gone(node.data.length - 1) ? "" : " ");
     rows.push({ rect: rects[0], text });

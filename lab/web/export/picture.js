@@ -1,6 +1,5 @@
-/* picture: what is seen of an element, as one SVG that needs nothing beside it, and as PNG. Shapes and text are written
- * anew with their computed styles: no class, no script, no markup of what a model said, no address of
- * anything outside. */
+/* picture: an element as it looks, as one self-contained SVG, and as PNG. Shapes and text are written again with
+ * their computed styles: no class, no script, no markup from a model's text, no outside address. */
 import { box, before, edges, grounds } from "./boxes.js";
 import { lines } from "./lines.js";
 import { clean, colour, colourProps, round } from "./paint.js";
@@ -58,7 +57,7 @@ export function picture(element, title) {
   return svg;
 }
 
-/** The ground that an element stands on. */
+/** The background behind an element. */
 function ground(element) {
   for (let one = element; one; one = one.parentElement)
     if (colour(getComputedStyle(one).backgroundColor).alpha === 1) return getComputedStyle(one).backgroundColor;

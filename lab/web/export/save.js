@@ -12,8 +12,8 @@ const fileName = (text) => text.toLowerCase().replace(/[^a-z0-9]+/g, "-").replac
 
 const PARTS = [[".stations", "Method"], [".tree-pane", "Draft tree"], [".decision", "Decision"], [".text-pane", "Text"],
   [".cache-pane", "KV cache"], [".time-pane, .clocks", "Time"], [".roof-pane", "Roofline"]];
-/** The views of a picture's `root`, for the menu. letter: of its run, where several stand beside each other; of: what
- *  it is, in words. */
+/** The views of a picture's `root`, for the menu. letter: of its run, if several are side by side; of: what it is,
+ *  in words. */
 export function viewsOf(root, of, letter = "") {
   const own = (part) => [...root.querySelectorAll(part)].find((one) => one.closest(".ds") === root),
     after = letter && " " + letter;
@@ -30,7 +30,7 @@ export function forms(run, over) {
     row("Timing", file("Perfetto", "perfetto.json", "perfetto"))];
 }
 
-/** A button that copies text(); where that is forbidden, the text stands behind it, selected. */
+/** A button that copies text(); if that is forbidden, the selected text is shown after it. */
 export function copyButton(word, text, cls = "") {
   const box = h("textarea", { readonly: "", rows: 2, "aria-label": word, spellcheck: "false" });
   const one = button(word, () => {

@@ -1,7 +1,8 @@
 /* course: the runs that a notebook shows, drawn where its cells showed them, as soon as they come near. */
 import { extra, mount } from "../scope.js";
 
-/** Draw `all` in their places; shade() says light or dark. The result draws them light or dark anew. */
+/** Draw `all` in their places; shade() says light or dark. Call the returned function to draw them again, light or
+ *  dark. */
 export function course(all, shade) {
   const views = [];
   const draw = (place, one) => {

@@ -2,8 +2,8 @@
 import { mount } from "../scope.js";
 import { walk } from "../tour/walk.js";
 
-/** Draw the run of `given` ({messages, views, without, stops}); shade() says light or dark. The result draws it light
- *  or dark anew. */
+/** Draw the run of `given` ({messages, views, without, stops}); shade() says light or dark. Call the returned
+ *  function to draw it again, light or dark. */
 export function drawTrace(given, shade) {
   let begun = false; // what is shown at first needs no name
   /** Name what is shown in the address; while it plays, the step where it stops. */

@@ -70,7 +70,7 @@ export function drawRoofline({ wide, high, type, machine, there, rows, others, l
   for (const p of hollow) front.append(mark(kindOf(p), at(p.x), to(p.y), 5.5, false));
   for (const p of rows) front.append(mark(kindOf(p), at(p.x), to(p.y), 5.5, true));
   if (last) front.append(s("circle", { class: "ring", cx: at(last.x), cy: to(last.y), r: 11 }));
-  // names beside the marks where they touch none, the ringed one first; what is told stands under its name
+  // names next to the marks where they touch none, the ringed one first; the figure is below its name
   const under = 1.17 * type;
   const taken = [...rows, ...hollow].map((p) => [at(p.x) - 9, to(p.y) - 9, 18, 18]);
   const named = [...(last ? [last] : []), ...rows.filter((p) => p !== last), ...hollow];

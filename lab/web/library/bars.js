@@ -1,7 +1,7 @@
 /* bars: tokens per step as small columns, on one scale for all traces. */
 import { h, formatFixed } from "../scope.js";
 
-/** counts: tokens of the steps of a run, or of groups of them; most: what the highest column stands for; place: the
+/** counts: tokens of the steps of a run, or of groups of them; most: the value of the highest column; place: the
  *  element that has the colour. */
 export function bars(counts, most, place) {
   const canvas = h("canvas", { width: 288, height: 40, role: "img",

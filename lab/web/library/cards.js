@@ -31,7 +31,7 @@ export function cards({ show, choice }) {
       element.replaceChildren(...rows.map((row) => card(row, most)));
       if (on) element.querySelector(on)?.focus();
     },
-    /** The colours are others: draw anew the next time. */
+    /** The colours have changed: draw again the next time. */
     restyle: () => (drawn = ""),
   };
 }

@@ -35,9 +35,9 @@ function figures(row, most, place) {
   ];
 }
 
-/** most: as `bars` takes it. The table, which stands in `body`, does the rest: show(run), star(row, on), remove(row);
- *  rename(run) begins another name, renaming(run) says whether it is being written, renamed(row, text) ends it, null:
- *  as it was; choice: of runs to compare. */
+/** most: as `bars` takes it. The table, whose body is `body`, does the rest: show(run), star(row, on),
+ *  remove(row); rename(run) begins another name, renaming(run) says whether it is being written, renamed(row,
+ *  text) ends it, null: as it was; choice: of runs to compare. */
 export function line(row, most, { body, show, star, remove, rename, renaming, renamed, choice }) {
   const { run } = row;
   const starred = button(row.star ? "★" : "☆", () => star(row, !row.star), { class: "bare",

@@ -1,5 +1,4 @@
-/* selection: the runs that are chosen to stand beside each other: their letters, what is said of them, and the way to
- * Compare. */
+/* selection: the runs that are chosen for comparison: their letters, their description, and the way to Compare. */
 import { button } from "../scope.js";
 import { fragment, panel } from "../shared/address.js";
 import { FEWEST, LETTERS, MOST } from "../compare/letters.js";

@@ -27,7 +27,7 @@ const partOf = (element) => element.closest("td, th")?.className.split(" ")[0];
 export function traces({ shelf, choice, matching, show, say, redraw }) {
   const { act, find } = shelf, body = h("tbody"), element = tableFrame(body);
   const none = h("p", { class: "none quiet" });
-  let renaming = null; // the run whose name is being written
+  let renaming = null; // the run that is being renamed
 
   const focus = (run, part = ".name button") => body.querySelector(`[data-run="${run}"] ${part}`)?.focus();
   const rename = (run) => ((renaming = run), redraw(), body.querySelector("input")?.select());

@@ -1,4 +1,4 @@
-/* trace_list: the traces of this machine and the examples, as the server lists them, and what it is told to do with
+/* trace_list: the traces of this machine and the examples, as the server lists them, and the requests to change
  * one. */
 import { ask, runTitle } from "../runs/runs.js";
 import { current } from "../shared/address.js";

@@ -9,7 +9,7 @@ import { batchList } from "./batch_list.js";
 const AGAIN = 500; // ms between two looks at how far it is
 const ABREAST = 32; // prompts at a time, at most
 
-/** What of the batch is told: how far it is, and the prompts that were refused. */
+/** The state of the batch: how far it is, and the prompts that were refused. */
 function progress(stop) {
   const bar = h("progress", { max: 1, value: 0 }), words = h("p", { role: "status" }),
     now = h("p", { class: "quiet" }), put = h("p", { class: "quiet" }), refused = h("ul", { class: "refused" }),

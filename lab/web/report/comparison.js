@@ -1,11 +1,11 @@
-/* comparison: the report that is shown beside that on the runs of another method: the figures of both, and what
+/* comparison: the displayed report next to that on the runs of another method: the figures of both, and what
  * changed. */
 import { h, plural } from "../scope.js";
 import { ask, errorText } from "../runs/runs.js";
 import { table } from "./tables.js";
 
-/** What stands under the report on `runs`, ids as the address has them. others: the runs of the second report, "" for
- *  none;  methods(): [[run, words, runs], ...];  chosen(others): another second report is shown, or none. */
+/** The comparison under the report on `runs`, ids as the address has them. others: the runs of the second report,
+ *  "" for none;  methods(): [[run, words, runs], ...];  chosen(others): another second report is shown, or none. */
 export function reportComparison(runs, others, { methods, chosen }) {
   const out = h("div", { class: "changes", role: "status" }),
     list = h("select", { "aria-label": "compare with the runs of" }, h("option", { value: "" }, "another method"));

@@ -1,5 +1,5 @@
-/* calibration: what a calibrated knob risks by its value, where its bound lies, which value was chosen, and what the
- * same test chooses on halves of the texts. The server reads the file, by its name. */
+/* calibration: the risk of a calibrated knob by its value, its bound, the value that was chosen, and the choices
+ * of the same test on halves of the texts. The server reads the file, by its name. */
 import { ask, errorText } from "../runs/runs.js";
 import { grid, formatCount, h, plural, prob, s, toggle } from "../scope.js";
 

@@ -1,4 +1,5 @@
-/* file_knob: a knob whose value is a file. It is brought here as it is chosen; what the knob holds is NAME@HASH. */
+/* file_knob: a knob that takes a file. The file is uploaded as soon as it is chosen; the value of the knob is
+ * NAME@HASH. */
 import { button, h } from "../scope.js";
 import { ask, errorText } from "../runs/runs.js";
 

@@ -1,5 +1,5 @@
-/* knobs: the inputs of the knobs that parts of a method have, of every kind: number, choice, switch, text, list and
- * file; and the panels beside the picture in which they stand. */
+/* knobs: the inputs of the knobs of a method's parts, of every kind: number, choice, switch, text, list and file;
+ * and the panels next to the picture that contain them. */
 import { h } from "../scope.js";
 import { fileKnob } from "./file_knob.js";
 import { ask, isUnreachable, errorText } from "../runs/runs.js";
@@ -90,7 +90,7 @@ export function show(parts) {
 }
 
 function panelIn(host, { kind, shown }) {
-  // open: the names that are shown; said: what stands there until the knobs are declared
+  // open: the names that are shown; said: the text until the knobs are declared
   let held = {}, set = (_) => {}, open = null, groups = [], rows = [], parts = null, said = "Reading the settings…";
   const value = (name, knob) => (knob.name in (held[name] || {}) ? held[name][knob.name] : knob.value);
   const change = (name, knob) => (next) => {

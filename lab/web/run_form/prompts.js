@@ -16,8 +16,8 @@ async function textOf(file) {
   }
 }
 
-/** The fields. value() is what the server reads as a set (app/runs/prompts.py); refuse(error) is told what cannot be
- *  read, refuse(null) that it can. */
+/** The fields. value() is what the server reads as a set (app/runs/prompts.py); refuse(error) is called if it
+ *  cannot be read, refuse(null) if it can. */
 export function prompts({ refuse }) {
   let file = null, counted = null, turn = 0;
   const way = h("select", null, WAYS.map(([value, word]) => h("option", { value }, word)));
@@ -46,7 +46,7 @@ export function prompts({ refuse }) {
       : plural(chosen, "prompt")
         + (chosen > counted.most ? `; at most ${counted.most} run at a time: choose fewer.` : ".");
   }
-  /** Ask how many there are, and of which kinds. */
+  /** Ask how many there are of which kinds. */
   async function count() {
     const mine = ++turn, empty = way.value === "text" ? !text.value.trim() : way.value === "file" && !file;
     refuse(null);

@@ -1,5 +1,5 @@
-/* settings_diff: the run that is shown beside the one that the controls would make. Copies are of the run; where the
- * controls say something else, that is told, and they can be copied too. */
+/* settings_diff: the displayed run compared with the run that the controls would make. Copies are of the displayed
+ * run; if the controls differ, a banner says so, and they can be copied too. */
 import { button, h } from "../scope.js";
 import { ask, onChange, panes, shown, onStep } from "../runs/runs.js";
 
@@ -79,7 +79,7 @@ export function copyButtons(element) {
   onStep(draw);
 }
 
-/** Text on its way to the clipboard; it stands here too, to be selected. */
+/** Text on its way to the clipboard; it is also shown here, to be selected. */
 export function copyText(host, value) {
   host.setAttribute("role", "status");
   host.className = value.refused ? "ds-refusal" : "ds-copied";

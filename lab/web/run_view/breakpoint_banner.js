@@ -1,9 +1,9 @@
-/* breakpoint_banner: that the run which is shown stands at a breakpoint, where, why, and the ways on. */
+/* breakpoint_banner: says that the displayed run is paused at a breakpoint, where and why, and how to go on. */
 import { button, h } from "../scope.js";
 import { ask, onChange, panes } from "../runs/runs.js";
 import { go } from "../shared/address.js";
 
-/** A band over the picture while the run stands at a breakpoint. */
+/** A band over the picture while the run is paused at a breakpoint. */
 export function breakpointBanner() {
   const word = h("b", null, "Paused at a breakpoint"), words = h("span");
   const act = (action) => ask(`/ds/run/${panes[0].id}/${action}`, { method: "POST" }).catch(() => {});

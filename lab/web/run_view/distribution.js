@@ -9,7 +9,7 @@ const OWN = ["bonus", "resample", "target"]; // the target added the token itsel
 const rangeText = ([low, high]) => (high - low < SAME ? prob((low + high) / 2) : `${prob(low)} to ${prob(high)}`);
 const percent = (x) => `${(100 * x).toFixed(2)}%`;
 
-/** What the sampler of a step did: divided the logits by `heat`, `cuts` tokens; `given` where the record tells both. A
+/** What the sampler of a step did: divided the logits by `heat`, `cuts` tokens; `given` if the record has both. A
  *  greedy run records the distribution before its sampler. */
 function samplerOf(step, head) {
   const says = step.sampler ?? head.parts?.sampler ?? {};
@@ -80,7 +80,7 @@ export function showDistribution(host) {
     p: slider("top-p", { min: 0.05, max: 1, step: 0.05 }, String, (x) => change({ p: x })),
     share: slider("min-p", { min: 0, max: 1, step: 0.01 }, String, (x) => change({ share: x })),
   };
-  for (const [name, one] of Object.entries(sliders)) // their words are of the setting as it is now
+  for (const [name, one] of Object.entries(sliders)) // their words describe the present setting
     one.box.addEventListener("input", () => one.put(valueOf(name)));
   const valueOf = (name) => (name === "k" ? Math.min(setting.k, known + 1) : setting[name]);
   const which = chooser(() => update()), { pane } = which, where = h("b"), answer = h("p", { role: "status" }),

@@ -50,9 +50,9 @@ export function others({ count, most, sum, spread }, power, top) {
   }
 }
 
-/** The distribution of `base` (as `recorded` gives it) when its logits are divided by `temperature` in the place of
- *  `heat`; then the `k` likeliest tokens stay, of these the shortest list that holds the mass `p`, of these all with at
- *  least `share` of the likeliest one's probability. Each row gets a range, and so do all others together.
+/** The distribution of `base` (as `recorded` gives it) when its logits are divided by `temperature` instead of
+ *  `heat`; then the `k` likeliest tokens stay, of these the shortest list that holds the mass `p`, of these all with
+ *  at least `share` of the likeliest one's probability. Each row gets a range, and so do all others together.
  *  @param base
  *  @param {{temperature?: number, k?: number, p?: number, share?: number}} setting
  *  @param heat */

@@ -6,8 +6,8 @@ import { ask, runTitle } from "./runs.js";
 const LOOK = 2000; // ms between two looks
 const WORDS = { queued: "waits", running: "is running", paused: "is paused" };
 
-/** A list that stands while `wanted()` and there are such runs; `said` stands above it, `those` chooses them, and
- *  show(id) opens one.
+/** A list that is shown while `wanted()` and there are such runs; `said` is its heading, `those` chooses the runs,
+ *  and show(id) opens one.
  *  @param {{said: string, wanted: () => boolean, show: (id: string) => void, those?: (row: any) => boolean}} how */
 export function activeRuns({ said, wanted, show, those = () => true }) {
   const list = h("ul");

@@ -1,9 +1,9 @@
-/* phase: what stands over the picture of a run before its first step: behind how many it waits, what it loads, how far
- * its prompt is read, and for how long. */
+/* phase: the text over the picture of a run before its first step: how many runs are before it, what it loads, how
+ * far its prompt is read, and for how long. */
 import { formatCount, plural } from "../scope.js";
 
 const TICK = 1000; // ms between two looks at the clock
-const clocks = new WeakMap(); // view -> the timer that tells its seconds
+const clocks = new WeakMap(); // view -> the timer that updates its seconds
 
 /** What the run of this state does, in words; "" where its steps say that. */
 function phaseText({ status, steps, ahead, doing: now }, whose) {

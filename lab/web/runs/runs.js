@@ -1,4 +1,4 @@
-/* runs: the runs that the page shows, one or two side by side, and their streams. page.js draws what stands around
+/* runs: the runs that the page shows, one or two side by side, and their streams. page.js draws everything around
  * them. */
 import { button, extra, h, mount } from "../scope.js";
 import { current, fragment } from "../shared/address.js";
@@ -17,22 +17,22 @@ const ALONE = ["strip", "tree", "card", "depth", "text", "cache", "notes", "mode
 const BESIDE = ["tree", "text"];
 const GOOD = ["stop_token", "max_new_tokens", "picture_full", "stopped_by_user"];
 const WAIT = 500; // ms before a stream that was refused is asked for again; twice as long each time
-const READ = 10000; // ms that the first decision of an example stands still
-/** What stands over a run whose server has been away for some seconds. */
+const READ = 10000; // ms that the first decision of an example is shown
+/** The text over a run while its server has been away for some seconds. */
 export const GONE = "The server does not answer: start it again, and this page goes on by itself.";
 /** What a page without a run says to do. */
 export const NONE = "No run is shown: press Run in the Lab, or open a trace of the Library.";
 const EMPTY = "Choose a method and press Run: every step is shown here while the model decodes.";
 const COMING = "The first step of this run is drawn here as soon as it is made.";
 
-/** Be told whenever something about the runs has changed, and now. */
+/** Call a listener whenever something about the runs has changed, and now. */
 export function onChange(listener) {
   listeners.add(listener);
   listener();
 }
 let wanted = {}; // what was to be shown last: what two runs need may come after another wish
 const followers = new Set();
-/** Be told whenever another step is shown, or has come. */
+/** Call a listener whenever another step is shown, or has come. */
 export const onStep = (follower) => followers.add(follower);
 const notifyStep = () => followers.forEach((follower) => follower());
 export const notify = () => listeners.forEach((listener) => listener());
@@ -115,7 +115,7 @@ function openLinkedRuns() {
   if (id && (id !== panes[0].id || (other || null) !== (panes[1]?.id || null))) open(id, { other });
 }
 
-/** Name the runs in the address. What other pages keep there stays, but a step and its node are of their run. */
+/** Name the runs in the address. Other pages' parameters stay, but a step and its node belong to their run. */
 function writeAddress() {
   const [id, other] = panes.map((x) => x.id),
     before = location.hash.slice(1).split("&").filter((part) => part.includes("="));
@@ -126,7 +126,7 @@ function writeAddress() {
       ...(other && shown.align === "clock" ? ["align=clock"] : []), ...kept]));
 }
 
-/** Show a run from its beginning and follow it, and another beside it; `quiet`: the address does not name them. */
+/** Show a run from its beginning and follow it, and another next to it; `quiet`: the address does not name them. */
 export function open(id, { quiet = false, other = null, own = false } = {}) {
   const wish = (wanted = { id: null });
   if (other && !extra("pair")) {

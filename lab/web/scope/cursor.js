@@ -1,4 +1,5 @@
-/* Cursor: where a view stands in a run: its step, whether it follows the newest, what is selected; and its replay. */
+/* Cursor: the position of a view in a run: its step, whether it follows the newest, what is selected; and its
+ * replay. */
 import { firstOf } from "./card/decision.js";
 import { player } from "./player.js";
 
@@ -25,7 +26,7 @@ export function cursor(store, options, { request, ask, tell }) {
     following: true,
     selection: null,
     parted: null, // the token of the text, counted from 0, where another text parts from it
-    linked: null, // the place of the text at which the token stands that is pointed at, or that it is a copy of
+    linked: null, // the text position of the token that is pointed at, or that it is a copy of
     waits: !!options.onGap,
     /** Show step i and stay there; `replayed`: the replay came here, and goes on. */
     seek(i, replayed = false) {

@@ -24,8 +24,8 @@ import { legend, treeView } from "./tree/tree.js";
 const VIEWS = ["strip", "tree", "card", "depth", "text", "cache", "notes", "model", "time", "roof"];
 const PLAIN_ENDS = ["stop_token", "max_new_tokens", "stopped_by_user", "picture_full"]; // nothing went wrong
 
-/** Put the views that are named in `chosen` into `root`: `now`, what says what the step is, and `then`, what tells the
- *  rest of it; tree and card also by name. `outcome` stands above the tree. */
+/** Put the views that are named in `chosen` into `root`: `now`, which shows what the step is, and `then`, which
+ *  shows its other details; tree and card also by name. `outcome` is above the tree. */
 function fill(root, context, chosen, outcome, extras) {
   const now = [], then = [];
   const add = (part, parent = root, parts = then) => (parts.unshift(part), parent.append(part.element), part);
@@ -64,7 +64,7 @@ function fill(root, context, chosen, outcome, extras) {
   return { now, then, parts: [...now, ...then], tree, card };
 }
 
-/** What tells the rest of a step, to be drawn in a frame of its own. wide(): px of the page. */
+/** The other details of a step, drawn in a frame of their own. wide(): px of the page. */
 function restView(parts, store, context, wide, ask) {
   return { since: -Infinity, draw() {
     const i = context.at;
@@ -92,12 +92,12 @@ function measure(parts, all) {
   for (const part of parts) if (all || part.element.style.display !== "none") part.look?.();
 }
 
-/** Draw a run into `element`. options: views, label, empty (a sentence while there is no run), pace (of the replay:
- *  "1/s", "2/s", "8/s", "1×"), keys (more lines of the list of keys); onGap(from, to) is asked for steps that are
- *  missing or not whole (without it, `without` says in a sentence why some are not), onSeek(i) is told where the view
- *  stands, onPlay(on) whether it replays, onDue() that it is about to be drawn, onMove() that another step is shown or
- *  has come; spare: what may be missing of a step, as `Store.whole` takes it; loads: name -> how a part that few runs
- *  need is fetched, of those that are not here. */
+/** Draw a run into `element`. options: views, label, empty (a sentence while there is no run), pace (of the
+ *  replay: "1/s", "2/s", "8/s", "1×"), keys (more lines of the list of keys); onGap(from, to) is asked for steps
+ *  that are missing or not whole (without it, `without` says in a sentence why some are not), onSeek(i) is called
+ *  with the view's step, onPlay(on) when replay starts or stops, onDue() when it is about to be drawn, onMove()
+ *  when another step is shown or has come; spare: what may be missing of a step, as `Store.whole` takes it; loads:
+ *  name -> how a part that few runs need is fetched, of those that are not here. */
 export function mount(element, options = {}) {
   const store = new Store(), { ask, forget } = gapRequests(options.onGap), turn = { look, draw,
     patient: () => context.following && !store.end };

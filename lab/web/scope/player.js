@@ -7,8 +7,8 @@ const SPEEDS = [
   { word: "1×", aloud: "as fast as it was", wait: (seconds) => Math.max(33, Math.min(5000, 1000 * (seconds || 0))) },
 ];
 
-/** begin() makes ready and says whether there is anything to play; go() goes one on and says whether there is more;
- *  seconds() is how long what is shown took; changed(on) is told when playing begins and ends. */
+/** begin() prepares and says whether there is anything to play; go() advances by one and says whether there is
+ *  more; seconds() is how long the displayed step took; changed(on) is called when playing begins and ends. */
 export function player({ pace = "2/s", begin, go, seconds, changed }) {
   let timer = 0, at = Math.max(0, SPEEDS.findIndex(({ word }) => word === pace)), announced = false;
   const tell = () => announced !== !!timer && changed(announced = !!timer);

@@ -47,7 +47,8 @@ export class Store {
     return this.count > 2000 ? this.steps.slice(Math.max(0, i - 1000), i + 1000) : this.steps;
   }
 
-  /** Whether step i can be drawn as it was recorded. spare: what may be missing: "laws", "maps", "passes". */
+  /** Whether step i can be drawn as it was recorded. spare: what may be missing: "laws" (distributions), "maps",
+   *  "passes". */
   whole(i, spare = []) {
     const step = this.steps[i];
     return !!step && fullness(step, spare) === 2;

@@ -26,7 +26,7 @@ export const current = () => at;
 export const panel = () => document.getElementById("ds-page-" + at);
 /** The address of the present page with these further parts ("run=..."). */
 export const fragment = (parts, name = at) => "#" + (name === LAB && parts.length ? parts : [name, ...parts]).join("&");
-/** Be told whenever another page is looked at: its name, and that of the one before. */
+/** Call a listener whenever another page is shown: with its name, and that of the one before. */
 export const onPageChange = (listener) => listeners.add(listener);
 
 /** Look at another page; the way back leads to this one. The focus stays where it is. */

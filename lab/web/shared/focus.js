@@ -1,5 +1,5 @@
-/* focus: where what has the focus goes away, because it was pressed, deleted or closed, a neighbour gets it: a keyboard
- * never stands at the page's beginning again. */
+/* focus: if the focused element goes away, because it was pressed, deleted or closed, a neighbour gets the focus.
+ * So a keyboard user never starts at the page's beginning again. */
 
 const FOCUSABLE = "a[href], button, input, select, textarea, summary, [tabindex]";
 const LEVELS = 8; // elements around the focus among which a neighbour is looked for

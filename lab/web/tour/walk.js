@@ -2,8 +2,8 @@
 import { button, h } from "../scope.js";
 
 /** The line of a tour. stops(): its {title, text, step, node}, none where there is no tour; show(stop): go to its
- *  place, null when the tour is left. go(i) shows stop i, update(on) what stands on the line (not `on`: the tour is
- *  over), lead(view, stop) chooses the stop's node in a view that has its step. */
+ *  place, null when the tour is left. go(i) shows stop i, update(on) updates the text on the line (not `on`: the
+ *  tour is over), lead(view, stop) chooses the stop's node in a view that has its step. */
 export function walk(stops, show) {
   let at = -1;
   const enter = button("", () => (go(0), next.focus())), count = h("span", { class: "count" }), title = h("b"),
@@ -50,8 +50,8 @@ const chosenMark = () =>
   [...document.querySelectorAll(".ds .node[aria-selected=true], .ds .canvas [aria-pressed=true]")]
   .find((x) => x.getBoundingClientRect().height);
 
-/** As soon as the chosen node is drawn: scroll until it is in view, below the tour's line, where it stands beyond the
- *  edge of the screen, or the screen is small and the line stays at its top. It is looked for some seconds at most. */
+/** As soon as the chosen node is drawn: scroll it into view, below the tour's line, if it is beyond the edge of
+ *  the screen, or if the screen is small and the line stays at its top. It searches for some seconds at most. */
 function bringIntoView(line, wanted, left) {
   requestAnimationFrame(() => {
     if (!wanted() || !left) return;

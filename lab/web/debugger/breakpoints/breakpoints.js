@@ -8,10 +8,10 @@ export const list = []; // {text, on}
 export const armed = { trouble: "" }; // why the conditions could not be given to a run that is going
 const listeners = new Set();
 
-/** Be told whenever a breakpoint has come, gone or changed. */
+/** Call a listener whenever a breakpoint has come, gone or changed. */
 export const onBreakpoints = (listener) => listeners.add(listener);
 export const enabledConditions = () => list.filter((one) => one.on);
-/** The number of a condition, as it is told, from 1; 0 if it is not in the list. */
+/** The displayed number of a condition, from 1; 0 if it is not in the list. */
 export const numberOf = (text) => list.findIndex((one) => one.text === text) + 1;
 
 function readStored() {

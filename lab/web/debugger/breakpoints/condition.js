@@ -20,7 +20,8 @@ export function conditionForm() {
   const form = h("form", null, box, h("button", { type: "submit", class: "ds-button" }, "Add"));
   let longest = 500, timer = 0, asked = 0;
 
-  /** What is in the box, checked by the server; null if it is none, or is wrong: then the sentence stands below. */
+  /** The text in the box, checked by the server; null if it is no condition or is wrong: then the sentence is
+   *  shown below. */
   async function checked() {
     const written = box.value.trim(), text = written.includes('"') ? written : written.replace(/\s+/g, " "),
       mine = ++asked;

@@ -4,7 +4,7 @@ import { isOver } from "../../runs/runs.js";
 import { allHits } from "../search.js";
 import { list } from "./breakpoints.js";
 
-/** counted(): told when another condition was counted. */
+/** counted(): called when another condition was counted. */
 export function hitCounts(counted) {
   const all = new Map(); // text -> {as, run, steps, count, trouble}
   /** Count the hits of every condition in the run; while it goes on, only at its pauses. */
@@ -21,7 +21,7 @@ export function hitCounts(counted) {
       ).then(counted);
     }
   }
-  /** [what stands beside a condition while step `at` is shown, what went wrong]. */
+  /** [the text next to a condition while step `at` is shown, what went wrong]. */
   function words(text, pane, at) {
     const hit = all.get(text)?.run === pane.id ? all.get(text) : null;
     if (hit?.trouble) return ["!", hit.trouble];

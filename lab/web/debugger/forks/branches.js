@@ -8,7 +8,7 @@ const AGAIN = 1200; // ms between two looks at forks that are going
 
 const runName = (one) => one.name || `run ${one.run.slice(0, 8)}`;
 
-/** Look at runs beside each other. */
+/** Show runs side by side. */
 export const compare = (...runs) => (location.hash = "#compare&runs=" + runs.join(","));
 
 /** run(): the id of the run that is shown, or nothing. */

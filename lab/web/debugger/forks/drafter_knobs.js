@@ -3,7 +3,7 @@ import { h } from "../../scope.js";
 import { ask } from "../../runs/runs.js";
 import { knobSet } from "../knobs.js";
 
-/** changed(): told when one of them is another. */
+/** changed(): called when one of them has changed. */
 export function drafterKnobs(changed) {
   const knobs = knobSet("input", changed),
     element = h("details", { class: "shape", hidden: "" }, h("summary", null, "Another depth, tree or draft"),

@@ -1,7 +1,7 @@
 /* forced_verdicts: verdicts that are forced in a fork, node by node. */
 import { button, h } from "../../scope.js";
 
-/** node(): the one that is chosen; changed(): told when a verdict is forced, or left to the rule again. */
+/** node(): the chosen node; changed(): called when a verdict is forced, or left to the rule again. */
 export function forcedVerdicts(node, changed) {
   const forced = new Map(); // node -> "accept" or "reject"
   const force = (word, kind) => {

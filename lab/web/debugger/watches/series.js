@@ -1,4 +1,4 @@
-/* series: the values of the watches in all steps of the run that is shown, as the server tells them. */
+/* series: the values of the watches in all steps of the displayed run, from the server. */
 import { ask, isOver } from "../../runs/runs.js";
 
 const AGAIN = 1000; // ms between two questions about a run that is going
@@ -16,7 +16,7 @@ async function all(run, text, count) {
   return values;
 }
 
-/** wanted(): {pane, list}, the run and its watches; answered(): told when values have come. */
+/** wanted(): {pane, list}, the run and its watches; answered(): called when values have come. */
 export function series(wanted, answered) {
   const answers = new Map(); // expression -> {as, values, trouble}
   let timer = 0;

@@ -12,7 +12,7 @@ export function shortNumber(x) {
     : size >= 100 ? x.toFixed(0) : size >= 1 ? x.toFixed(2) : x.toFixed(3);
 }
 
-/** Values over the steps as one path; a hole where a step has none, a dot where a value stands alone. */
+/** Values over the steps as one path; interrupted where a step has none, with a dot for a single value. */
 function line(values, first, last, low, high) {
   const x = (step) => 3 + ((step - first) / Math.max(1, last - first)) * (WIDE - 6);
   const y = (value) => (high > low ? HIGH - 3 - ((value - low) / (high - low)) * (HIGH - 6) : HIGH / 2);

@@ -9,8 +9,8 @@ function choice(word) {
   return { list, element: h("label", { class: "choice" }, h("span", null, word), list) };
 }
 
-/** own(): the rule of the run, as its header has it; asks(): told when something is chosen; other(): first, when it is
- *  another rule. */
+/** own(): the rule of the run, as its header has it; asks(): called when something is chosen; other(): called
+ *  before that, when it is another rule. */
 export function ruleChoice({ own, asks, other }) {
   let rules = [];
   const rule = choice("rule"), ties = choice("ties"), knobs = knobSet("change", asks);

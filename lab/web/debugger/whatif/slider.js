@@ -4,8 +4,8 @@ import { button, h } from "../../scope.js";
 /** What a choice is called that leaves it as it was. */
 export const SAME = "as recorded";
 
-/** word: what it is called; from 0 to `high`, or to what was recorded if that is more, by `fine`; asks(): told when it
- *  is moved. */
+/** word: its name; range: from 0 to `high`, or to the recorded value if that is larger, in steps of `fine`;
+ *  asks(): called when it is moved. */
 export function slider(word, high, fine, asks) {
   const box = h("input", { type: "range", min: 0, max: high, step: fine, value: 0, "aria-label": word }), was = h("s"),
     now = h("b");

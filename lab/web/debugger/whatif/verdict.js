@@ -8,7 +8,7 @@ const capital = (word) => word[0].toUpperCase() + word.slice(1);
 export function verdictOf(fork) {
   const verdict = h("p", { class: "verdict", role: "status" }), lines = h("ul", { class: "lines" }),
     texts = h("dl", { class: "texts" });
-  /** How the node was decided, beside how it is recorded: `before`, its row. */
+  /** How the node was decided, compared with the record: `before`, its row. */
   function decided({ node, drawn, flips, missing }, before) {
     const status = node?.status || "unreached", was = before?.[6];
     const open = missing && !flips && status === "unreached" && was !== status; // the path breaks off before this node

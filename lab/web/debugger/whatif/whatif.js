@@ -28,7 +28,8 @@ function whyUnable({ pane, store, step, node }) {
   return node > 0 ? "" : "Choose a node of the tree: its verdict is derived again from the record.";
 }
 
-/** The panel: what is asked, the answer, and forks of the run. answered(answer, step) is told of it; null: none. */
+/** The panel: the question, the answer, and forks of the run. answered(answer, step) is called with it; null:
+ *  none. */
 export function whatif(answered) {
   let here = {}, key = "", busy = false, again = false, answer = null;
   const asks = () => (draw(), derive());
@@ -47,7 +48,7 @@ export function whatif(answered) {
     h("header", null, h("h2", null, "What if"), h("span", { class: "quiet" }, "a branch; the trace stays as it is")),
     why, questions);
 
-  /** What is asked for, beside step and node; empty: nothing. */
+  /** The question, besides step and node; empty: nothing. */
   const asked = () => ({ ...(u.value === null ? {} : { u: u.value }),
     ...(heat.value === null ? {} : { temperature: heat.value }), ...rule.asked() });
   /** Ask how it would have gone. While one question is on its way the next one waits, and the last one counts. */

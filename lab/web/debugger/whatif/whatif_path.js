@@ -1,5 +1,5 @@
-/* whatif_path: the path that a what-if accepts, over the tree of the step beside the one of the record: broken squares
- * around its nodes, a broken line along its edges, a key in words below, and a column of the table. */
+/* whatif_path: the path that a what-if accepts, drawn over the tree of the step next to the recorded path: broken
+ * squares around its nodes, a broken line along its edges, a key in words below, and a column of the table. */
 import { glyph, h, s, tokenOf, statusWord, WORDS } from "../../scope.js";
 
 // px: of a square; from the record's line to ours; from the end of a line to its node

@@ -1,7 +1,8 @@
 /* Cache map: when each entry of the target's cache was evicted. */
 
 const KEPT = 0x7fffffff;
-/** What becomes of entries that leave: a policy evicts them; beside one that does not the strategy lets them go. */
+/** What becomes of entries that leave: a policy evicts them; if the policy keeps everything, the strategy frees
+ *  them. */
 export const leaveWord = ({ parts }) =>
   parts?.policy?.does?.every((x) => x !== "evict" && x !== "merge") ? "freed" : "evicted";
 

@@ -68,7 +68,7 @@ export function zonesOf(store, i, length) {
   return zones;
 }
 
-/** What stands in a column of these rows at step i, in words. */
+/** Describe a column of these rows at step i, in words. */
 export function columnText({ bin, length, rows }, column, store, i) {
   const { map } = store, { at, text, block } = store.columns(i), seen = store.seenAt(i);
   const from = column * bin, to = Math.min(length, from + bin) - 1,

@@ -1,7 +1,7 @@
 /* Cells: where those of the map of the cache lie, and their pixels. */
 import { inks, rgb } from "../shared/elements.js";
 
-/** The colours of the map, where `element` stands. */
+/** The colours of the map, at the place of `element`. */
 export function mapInks(element) {
   const all = inks(element, "mass-low", "mass-high", "gone", "ink", "bg", "muted", "branch"),
     of = (name) => all[name];

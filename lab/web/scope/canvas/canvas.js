@@ -1,4 +1,4 @@
-/* Canvas: places that are filled in any order: the passes over them, and what stands there after the chosen one. */
+/* Canvas: places that are filled in any order: the passes over them, and the text after the chosen pass. */
 import { numbersTable } from "../card/arrow.js";
 import { shell } from "../card/card.js";
 import { grid, h, pool, say, set } from "../shared/elements.js";
@@ -16,7 +16,7 @@ const ROWS = 14, COLUMNS = 128, SHOWN = 256; // passes and places of the table a
 const reasonOf = ({ form }, rule) => form.words?.[rule] ?? ["•", rule];
 
 const quotedText = ({ text }) => `“${visibleText(text)}”`;
-/** A token where it stands among others; a mask where there is none. */
+/** A token at its place among others; a mask where there is none. */
 const cellText = (one) => (one ? textParts(one.text).map(([, word]) => word.replace("\n", "")).join("") || "·" : "▁");
 
 /** Of `length` places from `start` at most `most`: those around `at`. */
@@ -96,7 +96,7 @@ export function canvasView(context) {
   return { element, step, draw, table: openTable, focus: () => list.querySelector('[tabindex="0"]')?.focus() };
 }
 
-/** Rows that a pass fed, and how old the entries are that it read beside them. */
+/** Rows that a pass fed, and the age of the cached entries that it read with them. */
 function fedLine({ fed: rows, stale, cache }) {
   return [`${rows}${stale ? `, ${stale} old` : ""}`, fedText({ fed: rows, stale, cache })];
 }

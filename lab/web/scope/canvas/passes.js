@@ -1,7 +1,7 @@
 /* Passes: a method that works on many places at once, pass by place: a table with a row for each pass. */
 import { h, set } from "../shared/elements.js";
 
-export const SIDES = 34 + 84; // px of the words beside the cells
+export const SIDES = 34 + 84; // px of the words next to the cells
 
 /** seek(step): its row was chosen; choose(step, place): one of its cells. label: of the table, for who listens. */
 export function passesView({ seek, choose, label }) {
@@ -16,13 +16,13 @@ export function passesView({ seek, choose, label }) {
   return {
     element,
     /** rows: [{of: its record, step, cell(place) -> {kind, shade, word, title} or nothing, after: [words, title]}],
-     *  made once for a record, these places and `upto`, the steps that a cell's words know of; every: so many places
+     *  made once for a record, these places and `upto`, the steps that a cell's words cover; every: so many places
      *  have a number, counted from `from`; at, place: what is chosen; wide: px of a column, else as its words need;
-     *  end: the head of what stands after the cells; bring: whether the cells of pass `at` are scrolled to.
+     *  end: the heading of the words after the cells; bring: whether the cells of pass `at` are scrolled to.
      *  @param places
      *  @param rows
      *  @param {{every: number, from: number, at: number, place: number, wide?: number, end: string, upto?: string,
-     *    bring: boolean}} how */
+     *  bring: boolean}} how */
     draw(places, rows, { every, from, at, place, wide, end, upto, bring }) {
       const as = [places[0], places.length, every, from, wide, upto].join();
       if (as !== rowsFor) {

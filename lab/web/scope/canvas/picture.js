@@ -1,4 +1,4 @@
-/* Picture: the cells of a picture as they fill in, in grey, and beside it the pass in which each of them came. */
+/* Picture: the cells of a picture as they fill in, in grey, and a map of the pass in which each of them came. */
 import { figures, h, pool, say, see, set } from "../shared/elements.js";
 import { bring } from "../shared/extras.js";
 import { settledAt } from "./fills.js";

@@ -57,7 +57,7 @@ export function placeText(store, i, number) {
   return said;
 }
 
-/** Rows that a pass fed, and how old the entries are that it read beside them. */
+/** Rows that a pass fed, and the age of the cached entries that it read with them. */
 export const fedText = ({ fed: rows, stale, cache }) =>
   `The pass read ${plural(rows, "row")}${stale
     ? `, beside entries that were made ${stale === 1 ? "1 pass" : `${stale} passes`} before (${cache})` : ""}.`;

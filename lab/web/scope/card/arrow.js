@@ -1,4 +1,4 @@
-/* Arrow: pictures and tables of the card: box, ink and arrow; laws; sums. */
+/* Arrow: pictures and tables of the card: box, ink and arrow; distributions; sums. */
 import { h, s } from "../shared/elements.js";
 import { outline, tokenOf } from "../shared/marks.js";
 import { prob, share } from "../shared/numbers.js";

@@ -1,11 +1,11 @@
-/* Distributions: the laws at a place, and what earlier refusals left of the target's. */
+/* Distributions: the distributions at a place, and the residual of the target's after earlier rejections. */
 import { nodesOf } from "../store.js";
 
-// laws are recorded in single precision: a smaller sum is rounding
+// distributions are recorded in single precision: a smaller sum is rounding
 const SURE = 1e-4;
-/** The laws at a place, after the trials in `refused` took their share: rows with the rest as the last one, so that p
- *  and left each add up to one; total is what was left before it was scaled. Null where none are recorded; left is null
- *  where it cannot be told. */
+/** The distributions at a place, after the trials in `refused` took their share: rows with the rest as the last
+ *  one, so that p and left each add up to one; total is the residual's sum before normalization. Null where none
+ *  are recorded; left is null where it cannot be computed. */
 export function distributionsAt(step, place, refused = [], most = 5) {
   const tops = (step.tops || []).find(([at]) => at === place);
   if (!tops) return null;

@@ -17,7 +17,7 @@ export function testsOf(step, head) {
   const matching = tried.length > 0 && !step.rule
     && tried.every((n) => n.num === null && n.den === null && n.u === null && (n.p === 0 || n.p === 1));
   const path = matching || step.forced ? "walk" : telling?.path ?? "walk", seen = new Map();
-  let place = 0; // a success ends a place whose copies are one; else a place is what its guesses continue
+  let place = 0; // a success ends a place with copies that count as one; else a place is what its guesses continue
   const places = tried.map((n, i) => (path === "copies" ? (i && ok?.[i - 1] ? ++place : place)
     : (seen.has(n.parent) || seen.set(n.parent, seen.size), seen.get(n.parent)))
   );
@@ -75,7 +75,7 @@ export function rederives(step, head) {
   return kept.every((n, k) => n.text === due[k]) && (kept.length === due.length || !extra);
 }
 
-/** Places of a row that a pass settles: those behind places of which the declaration's relation holds. */
+/** Places of a row that a pass settles: those after places for which the declaration's relation holds. */
 export function fixedOf({ chain: { form, before, after } }) {
   let fixed = 1;
   while (fixed < after.length && form.run && holds(form.run, (of) =>

@@ -1,4 +1,4 @@
-/* What a step tried by itself: each number beside the threshold that decided, and what became of it. */
+/* What a step tried by itself: each number with the threshold that decided, and the outcome. */
 import { h } from "../shared/elements.js";
 import { tokenOf } from "../shared/marks.js";
 import { prob } from "../shared/numbers.js";

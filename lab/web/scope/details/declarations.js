@@ -19,7 +19,7 @@ export function scopeOf(own, above = () => null) {
     } };
 }
 
-/** A text whose numbers have the sign of minus in the place of a hyphen. */
+/** A text whose numbers have a minus sign instead of a hyphen. */
 export const minusSigns = (text) => text.replace(/-(?=\d)/g, "\u2212");
 /** A noun at the beginning of a title. */
 export const capitalize = (noun) => noun.charAt(0).toUpperCase() + noun.slice(1);

@@ -8,7 +8,7 @@ import { visibleText } from "../shared/tokens.js";
 
 const SUMS = ["by-small", "by-large"]; // the looks of the lanes' bars; of further ones as of the last
 
-/** What the passes of each lane cost up to step i: [{rows, flops, passes}, ...]; `lacks`: steps whose passes are not
+/** The cost of each lane's passes up to step i: [{rows, flops, passes}, ...]; `lacks`: steps without their passes
  *  here. */
 export function branches(store, i, lanes) {
   const sums = new Map(lanes.map((lane) => [lane, { rows: 0, flops: 0, passes: 0 }]));
@@ -44,7 +44,7 @@ export function scaleView(context) {
   const element = h("section", { class: "scale-pane" }, h("header", null, title, says, sums.element), table, said, rule,
     prices, note);
 
-  /** A text as the name of its row; pressed, the card tells it. */
+  /** A text as the name of its row; pressed, it is explained on the card. */
   const pressed = (step, k, word, text) => ({ of: `${step} ${k} ${text}`, element: () => button(tokenOf(text, 60),
     () => context.ring({ step, node: k + 1 }),
     { class: "answer", "aria-label": `${word} ${k + 1}: ${visibleText(text)}` }) });

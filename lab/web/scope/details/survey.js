@@ -1,5 +1,5 @@
-/* Survey: what a step held against each other, by what its declaration says: a matrix as a map of its cells, or beside
- * the rows of its tally. */
+/* Survey: what a step compared with each other, described by its declaration: a matrix as a map of its cells, or
+ * next to the rows of its tally. */
 import { h, inks, pool, rgb, say, see, set, sheet } from "../shared/elements.js";
 import { bring } from "../shared/extras.js";
 import { evaluate, sayAll } from "./formulas.js";
@@ -20,7 +20,7 @@ const formNumber = (x, form) => (form === "n" ? formatCount(x)
   : form === "g" || Number.isInteger(x) && !form ? String(x)
   : form ? x.toFixed(Number(form)).replace("-", "−") : String(Number(x.toPrecision(4))));
 
-const reckoned = new WeakMap(); // a message -> what is reckoned from its numbers
+const reckoned = new WeakMap(); // a message -> what is computed from its numbers
 /** The cells of a matrix, counted from 0: {judged(row, column): NaN where there is none, names(row, column): what a
  *  formula of the cell may name, weak, strong: the ends of the scale, best: the strongest cell, counted row by row}. */
 function matrixCells(survey) {
@@ -170,7 +170,7 @@ function cellMap(context) {
   };
 }
 
-/** A map whose rows are those of a tally, which stand beside it with their numbers as bars. */
+/** A map with the rows of a tally, which are listed next to it with their numbers as bars. */
 function rowMap(context) {
   const canvas = h("canvas"), list = h("ol", { class: "beams grown" });
   const rows = pool(list, () => h("li", null, h("button", { type: "button" }, h("span", { class: "quiet n" }),
@@ -244,7 +244,7 @@ function matrixPanel(context) {
   return {
     element: h("div", { class: "survey" }, maps.map((map) => map.element), now, key),
     restyle: () => maps.forEach((map) => map.restyle()),
-    /** absent(): what is said in the place of a matrix that is not there. */
+    /** absent(): the text instead of a matrix that is not there. */
     draw(survey, chosen, width, absent) {
       const own = survey.numbers ? maps[survey.rows ? 1 : 0] : null;
       maps.forEach((map) => see(map.element, map === own));

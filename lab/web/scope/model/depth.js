@@ -15,8 +15,8 @@ export const DID = { r: ["R", "ran", "full"], a: ["A", "attention alone", "upper
 /** The passes of a step: [letters, rows, whether it drafted]; of one that says nothing, one over all layers. */
 const ranIn = (step, layers) => step.depth?.ran ?? [["r".repeat(layers), step.made.length, 0]];
 
-/** Where a pass left: layers below which all above did not run; null of one that checks what others began, or of one
- * whose rows chose. */
+/** Where a pass exited: the layer above which no layer ran; null for a pass that checks what others began, or with
+ * rows that chose. */
 export function leftAt([letters, , drafted, chose], many) {
   const at = Math.max(...["r", "a", "f"].map((x) => letters.lastIndexOf(x))) + 1;
   return chose || (many > 1 && !drafted) ? null : at;

@@ -1,4 +1,5 @@
-/* Matrices: what a header tells of a model, as bytes and in sentences; the same sums as lab/figures/model.py. */
+/* Matrices: the description of a model in a header, as bytes and in sentences; the same sums as
+ * lab/figures/model.py. */
 import { formatCount, plural, size } from "../shared/numbers.js";
 
 const NAMED = [["qkv", "queries, keys and values"], ["out", "output of attention"], ["gate_up", "gate and up"],
@@ -55,8 +56,8 @@ export function matrixText(one, model) {
   return { title: `${one.name}${one.where}${one.word === one.name ? "" : `: ${one.word}`}`, lines };
 }
 
-/** The heads of layer i: query heads by KV head, and how many of both are gone, whichever they were; `known`: where the
- *  transforms told which, for each KV head of the whole model [[head, whether it is there], ...]. */
+/** The heads of layer i: query heads by KV head, and how many of both are gone, whichever they were; `known`: if
+ *  the transforms recorded which, for each KV head of the whole model [[head, whether it is there], ...]. */
 export function headsOf({ kinds, layers, whole, there }, i) {
   const { groups } = kinds[layers[i]], sum = (list) => list.reduce((a, b) => a + b, 0), [usual] = whole.groups;
   return { groups, usual, loose: sum(whole.groups) - sum(groups), lost: whole.groups.length - groups.length,
@@ -64,8 +65,8 @@ export function headsOf({ kinds, layers, whole, there }, i) {
       (_, k) => [g * usual + k, there[i][g * usual + k]])) };
 }
 
-/** What was found of heads: `mark(i, head)`, a whole number that stands in it; `worth(i, head)`, how much of the range
- *  of the first numbers it has, 0 to 1; null: nothing. */
+/** The findings on heads: `mark(i, head)`, a whole number drawn in the head; `worth(i, head)`, its share of the
+ *  range of the first numbers, 0 to 1; null: nothing. */
 export function headMarks({ findings }) {
   const own = findings.filter((x) => x.over === "head"), some = (x) => x.values.flat().filter((v) => v !== null);
   const places = own.find((x) => some(x).every(Number.isInteger)), scores = own.find((x) => x !== places);

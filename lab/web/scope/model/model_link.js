@@ -7,7 +7,7 @@ import { formatShort, size } from "../shared/numbers.js";
 const inOneLine = ({ name, params, bytes, dense }) => `${name}, ${formatShort(params)} parameters, ${size(bytes)}`
   + (bytes < dense ? ` instead of ${size(dense)}` : "");
 
-/** For a place that has the part, or can fetch it; of a model that was made of another it stands open. */
+/** For a place that has the part, or can fetch it; it is open for a model that was made from another. */
 export function modelLink(context, want) {
   const about = h("span", { class: "quiet" }), lacks = h("p", { class: "quiet" }, "This trace does not tell what its "
     + "model is made of.");

@@ -3,7 +3,7 @@ import { h, s, say, see, set } from "../shared/elements.js";
 
 const ROUND_PX = { wide: 560, tall: 96, edge: 8 }; // in units of its own
 
-/** The lines of the rounds, and a slider through them; nothing where no transform told any. */
+/** The lines of the rounds, and a slider through them; nothing if no transform recorded any. */
 export function roundsView() {
   const charts = h("div", { class: "rounds" });
   const range = h("input", { type: "range", min: 0, step: 1, "aria-label": "round" });

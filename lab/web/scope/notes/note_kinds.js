@@ -3,8 +3,8 @@ import { formatTime } from "../shared/numbers.js";
 import { wordOf } from "./note_text.js";
 import { layTrack, paintTrack, trackAxis } from "./track.js";
 
-export const LEFT = 76; // px: what stands left of a plot
-const PX = { tall: 40, row: 11, gap: 2, lane: 18 }; // a plot, a row, what lies between two, a clock
+export const LEFT = 76; // px left of a plot
+const PX = { tall: 40, row: 11, gap: 2, lane: 18 }; // a plot, a row, the space between two, a clock
 const MOST_ROWS = 12; // of a set or a grid; the others are counted
 
 /** An axis of `count` steps over `wide` px, in bins of a pixel or more: each(values, act) calls act(bin, value) for

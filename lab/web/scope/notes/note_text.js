@@ -35,8 +35,8 @@ export function referenceText(note, values) {
   return typeof at === "number" ? `${note.line} ${wordOf(at)}` : "";
 }
 
-/** What was noted of one node: [[word, what it is held against, value, whether it is a place], ...]. Before a sum of
- *  logarithms over its path stands what the draft gave the node alone, where q does not. */
+/** The notes of one node: [[word, reference value, value, whether it is a place], ...]. A sum of logarithms over
+ *  its path is preceded by what the draft gave the node alone, if q does not show it. */
 export function nodeNotes(head, step, id) {
   const rows = [];
   for (const [part, values] of Object.entries(step.notes ?? {}))

@@ -6,8 +6,9 @@ import { spaced } from "../strip.js";
 
 const MANY_SHADES = 16;
 
-/** The pictures of a part: [{part, note, columns}]; a column holds the values of one name by step. All clocks are one
- *  picture, and a line that another is held against stands in that one's. What is noted of nodes stands on the card. */
+/** The pictures of a part: [{part, note, columns}]; a column holds the values of one name by step. All clocks
+ *  share one picture, and a line that serves as another's reference is in that one's picture. Notes of nodes are
+ *  shown on the card. */
 function picturesOf(part, notes) {
   const all = Object.entries(notes).map(([name, note]) => ({ name, note, values: [], filled: 0 }));
   const of = (name) => all.filter((x) => x.name === name && x.note.kind === "series");
@@ -123,7 +124,7 @@ export function notesView(context) {
   };
 }
 
-/** Shades from weak to strong beside the colours. */
+/** Shades from weak to strong, in addition to the colours. */
 function withShades(ink) {
   const [low, high] = [ink["mass-low"], ink["mass-high"]].map(rgb);
   const mixed = (t) => `rgb(${low.map((x, k) => Math.round(x + t * (high[k] - x))).join()})`;

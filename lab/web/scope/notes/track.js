@@ -1,4 +1,4 @@
-/* Tracks: bars in lanes over a time of their own, as of a pipeline whose clock is not that of the steps. */
+/* Tracks: bars in lanes over a time of their own, as of a pipeline with a clock other than the steps. */
 import { wordOf } from "./note_text.js";
 
 const TRACK_PX = { lane: 18, gap: 3, foot: 14, least: 7 }; // between two lanes, below them, a unit of time
@@ -6,8 +6,8 @@ const BAR_FILLS = ["time-3", "accept-soft", "line"]; // of bars, by their word
 const BAR_INKS = ["bg", "ink", "muted"]; // of what they say
 const BAR_EDGES = ["time-3", "accept", "branch"];
 
-/** What the chart holds: bars with the step that told them, the runs that they make, and what lanes and time they
- *  take. A token that goes on in its lane is one run. */
+/** The content of the chart: bars with the step that recorded them, the runs that they make, and the lanes and
+ *  time that they take. A token that continues in its lane is one run. */
 export function layTrack([{ note, values }]) {
   const rank = (word) => Math.max(0, note.rows.indexOf(word));
   const bars = values.flatMap((list, step) =>

@@ -19,7 +19,8 @@ export function byToken(steps, n) {
   return first(steps, (x) => x.tokens >= n);
 }
 
-/** The first step of which `reached` is true, as it is then of all after it; the last one if of none. */
+/** The first step for which `reached` is true, as it is then for all after it; the last one if it is true for
+ *  none. */
 function first(steps, reached) {
   let low = 0, high = steps.length - 1;
   while (low < high) {
@@ -93,9 +94,9 @@ function settings(head) {
   return words;
 }
 
-/** The settings in which runs differ: rows: [[what, in A, in B, ...]] of those that two runs have at least, otherwise;
- *  apart: [[what, in A, in B, ...]] of those that some have alone, whose others have nothing to differ. A run that has
- *  none: undefined. */
+/** The settings in which runs differ. rows: [[what, in A, in B, ...]] of settings that at least two runs have and
+ *  that differ; apart: [[what, in A, in B, ...]] of settings that only some runs have and the others lack. A run
+ *  without a setting: undefined. */
 export function differingSettings(...heads) {
   const all = heads.map(settings), names = [...new Set(all.flatMap((x) => [...x.keys()]))], [a] = heads;
   const known = names.map((name) => [name, ...all.map((x) => x.get(name))]),

@@ -56,7 +56,7 @@ export function clocks(letters, stores, place, { moves, seek, follow, seekTime, 
     lanes.draw(courses.map((course, k) => ({ store: stores[k], steps: course, at: at[k] })),
       { x, words, parted });
   }
-  /** What stands beside the marker in the lane of run k. */
+  /** The text next to the marker in the lane of run k. */
   function caption(course, step, k, reached) {
     if (!course.length) return "no step yet";
     const last = course.at(-1), end = stores[k].end, all = plural(last.tokens, "token");

@@ -19,7 +19,8 @@ export function divergences(letters, stores, { show, why, mark }) {
       return known[k].split();
     });
   }
-  /** Of each run whose text may differ: where it parts from a plain run with its settings; "" where there is none. */
+  /** For each run with a text that may differ: where it departs from a plain run with its settings; "" if there is
+   *  none. */
   function fromPlain() {
     const heads = stores.map((store) => store.head);
     return heads.map((head, k) => {

@@ -73,12 +73,12 @@ function joint(c, colours, x) {
   }
 }
 
-/** What stands beside the place in each lane; where that lies outside, at the edge. */
+/** The text next to the place in each lane; if that is outside, at the edge. */
 function captions(c, colours, words, x, width) {
   x.forEach((there, k) => {
     if (!words[k]) return;
     const wide = c.measureText(words[k]).width, spot = there ?? LANES.left;
-    // beside the curve, not on it
+    // next to the curve, not on it
     const left = k && x[k - 1] !== null && x[k - 1] > spot ? spot - wide - 8 : spot + 8;
     const from = Math.max(LANES.left, Math.min(width - wide - 4, left)), y = laneTop(k) - 10;
     c.fillStyle = colours.bg;
@@ -108,7 +108,7 @@ function timeScale(c, colours, { at, from, wide, span }, base) {
  *  {x: [seconds or null per run], words: [one per run], parted: [seconds or null per run]}. A stretch of the axis can
  *  be seen alone, of all runs the same. */
 export function lanesView(context) {
-  // what a move changes lies over what only further steps change
+  // layers that change with a move are drawn over layers that only further steps change
   const still = h("canvas", { class: "behind" }), canvas = h("canvas", { class: "lanes", role: "img" }),
     element = h("div", { class: "lane-of-two" }, still, canvas);
   const swatch = (name) =>

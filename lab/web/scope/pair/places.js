@@ -10,7 +10,7 @@ export function places(stores, way) {
     seconds: 0,
     following: true,
     ended: () => stores.every((store) => store.end),
-    /** All courses, counted anew when steps have come. */
+    /** All courses, counted again when steps have come. */
     courses: () =>
       stores.map((store, k) => {
         const as = `${store.count} ${store.come}`;

@@ -1,4 +1,4 @@
-/* Run header: what stands over one of several runs: its name, its figures, and how fast it is against another. */
+/* Run header: the text over one of several runs: its name, its figures, and how fast it is against another. */
 import { figures, h, say, see } from "../shared/elements.js";
 import { formatCount, keptBytes, size, formatFixed } from "../shared/numbers.js";
 

@@ -72,7 +72,7 @@ export function runSync(place, views, options, request) {
     place.following = false;
     show();
   }
-  /** Go to where run `which` stands at a time. */
+  /** Go to the position of run `which` at a time. */
   function seekTime(which, seconds) {
     const steps = place.courses()[which];
     if (place.way === "clock") seek({ seconds });

@@ -39,7 +39,7 @@ export function pool(parent, make) {
   };
 }
 
-/** Colours by the names that they have in the sheet, where `element` stands; and types for a canvas: small,
+/** Colours by the names that they have in the sheet, at the place of `element`; and types for a canvas: small,
  *  less, mono. */
 export function inks(element, ...names) {
   const style = getComputedStyle(element), of = (name) => style.getPropertyValue("--" + name).trim();
@@ -83,7 +83,7 @@ export function rgb(colour) {
   return [...spot.getImageData(0, 0, 1, 1).data.slice(0, 3)];
 }
 
-/** Slanted lines over a rectangle of a canvas: what is drafted is told from the rest by more than a grey. */
+/** Slanted lines over a rectangle of a canvas: drafted parts differ from the rest by more than a grey. */
 export function hatch(c, x, y, wide, high, colour) {
   if (wide < 5) return;
   c.save();
@@ -96,7 +96,7 @@ export function hatch(c, x, y, wide, high, colour) {
   c.restore();
 }
 
-/** A button: `word` is what stands on it (text or elements), `act` what it does, unless it is said to be disabled. */
+/** A button: `word` is its label (text or elements), `act` its action, unless it is marked as disabled. */
 export function button(word, act, props) {
   const element = h("button", { type: "button", class: "ds-button", ...props }, word);
   element.addEventListener("click", () => element.getAttribute("aria-disabled") !== "true" && act());

@@ -1,5 +1,5 @@
-/* Frame: all views of a page are drawn in one animation frame; of those that follow a run as many as fit. What tells
- * the rest of a step has a frame of its own. */
+/* Frame: all views of a page are drawn in one animation frame; of those that follow a run as many as fit. The
+ * other details of a step have a frame of their own. */
 
 const FITS = 8; // ms of drawing, then the patient wait
 const REST = 50; // ms between two drawings of a rest, while steps come; twice that where no frame is free

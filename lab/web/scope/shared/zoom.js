@@ -6,9 +6,9 @@ const NEARER = 0.5, ALONG = 0.25;
 const CLICK = 4; // px that a pointer may move in a click
 const HELP = "zoom: + and −, or the wheel with Ctrl; along: arrows, or drag; 0: all";
 
-/** An axis from 0 on, drawn on a canvas in `box`, which takes its keys. least: the shortest stretch; edges(): where the
- *  axis lies in the box, [left, width] in px; seek(x, event): a pointer stands at x of the axis; request(): ask for
- *  a drawing; `what` the axis counts, in a word. */
+/** An axis from 0 on, drawn on a canvas in `box`, which takes its keys. least: the shortest stretch; edges(): the
+ *  position of the axis in the box, [left, width] in px; seek(x, event): a pointer is at x of the axis; request():
+ *  ask for a drawing; `what` the axis counts, in a word. */
 export function zoom(box, { least, edges, seek, request, what }) {
   let from = 0, shown = Infinity, length = 1, place = null;
   const wide = () => Math.min(shown, length), near = () => shown < length;
@@ -24,7 +24,7 @@ export function zoom(box, { least, edges, seek, request, what }) {
     box.classList.toggle("zoomed", near());
     set(all, { "aria-disabled": !near() });
   }
-  /** Show `factor` of what is shown, with `about` where it stands. */
+  /** Show `factor` of what is shown, and keep `about` at its position. */
   function by(factor, about = place >= from && place <= from + wide() ? place : from + wide() / 2) {
     const next = Math.max(Math.min(least, length), wide() * factor);
     from = about - ((about - from) * next) / wide();
@@ -101,8 +101,8 @@ export function zoom(box, { least, edges, seek, request, what }) {
       settle();
       return [from, wide()];
     },
-    /** The stretch as a bar under the axis, which lies from `left` on and is `width` px wide; nothing while all is
-     *  seen. */
+    /** The stretch as a bar under the axis, which begins at `left` and is `width` px wide; nothing while all is
+     *  visible. */
     bar(pen, colour, left, width, y) {
       if (!near()) return;
       pen.fillStyle = colour;

@@ -1,7 +1,7 @@
-/* Characters: one that several tokens hold parts of, bytes or signs that combine, is told as one. */
+/* Characters: a character that several tokens hold parts of, bytes or signs that combine, is shown as one. */
 import { isHidden, textParts } from "../shared/tokens.js";
 
-// what begins with one of these may be one character with what stands before it
+// text that begins with one of these may form one character with the text before it
 const COMBINES = /^[\u200C\u200D\p{M}\u{1F3FB}-\u{1F3FF}\u{1F1E6}-\u{1F1FF}\u1160-\u11FF]/u;
 const JOINER = /\u200D$/u, ASCII = /^[\0-\x7f]/;
 const LARGEST = 64; // UTF-16 units of a character that grows
@@ -46,8 +46,8 @@ export function joiner() {
   };
 }
 
-/** Texts of tokens in a row as they are drawn together: a character of several stands with the last of them, and ""
- *  with the others. */
+/** Texts of tokens in a row as they are drawn together: a character of several belongs to the last of them, and
+ *  the others get "". */
 export function joinTokens(texts) {
   const join = joiner(), parts = [...texts];
   texts.forEach((text, k) => {

@@ -1,11 +1,11 @@
-/* Copies: where in the text a token stands of which another one is a copy, and the marks that join both. */
+/* Copies: the positions in the text that tokens were copied from, and the marks that join both. */
 import { button, say, see } from "../shared/elements.js";
 import { textParts } from "../shared/tokens.js";
 
 const SHOWN_RUNS = 2; // stretches that are said of a step
 
-/** By node of a step where the token stands that it is a copy of, counted in what the target read; null where nothing
- *  is known. */
+/** By node of a step the position of the token that it is a copy of, counted in what the target read; null where
+ *  nothing is known. */
 export function placesOf(head, step) {
   for (const [part, values] of Object.entries(step?.notes ?? {}))
     for (const [name, note] of Object.entries(head?.tells?.[part] ?? {}))

@@ -1,12 +1,12 @@
-/* Prompt compression: a prompt of which a context left tokens out. Every token with its score and its reason, another
- * budget's cut from the record, and what the look at it cost beside what it saved. */
+/* Prompt compression: a prompt with tokens left out by a prompt compression. Every token with its score and its
+ * reason, another budget's cut from the record, and the cost of the look compared with its savings. */
 import { button, figures, h, pool, say, see, set } from "../shared/elements.js";
 import { bring } from "../shared/extras.js";
 import { formatCount, formatTime, percent, plural } from "../shared/numbers.js";
 import { formatScaled } from "../time/roof.js";
 import { textParts, visibleText } from "../shared/tokens.js";
 
-const OUTSIDE = 0, BY_SCORE = 1, BY_PLACE = 2, SETTLED = 3; // 4: out with what it stands in
+const OUTSIDE = 0, BY_SCORE = 1, BY_PLACE = 2, SETTLED = 3; // 4: left out together with its unit
 const REASONS = ["left out: it is worth less than what was read", "read: it is among the best",
   "read: it stands beside one of the best", "read in any case: what asks, a mark of the chat, or the last tokens",
   "left out with its paragraph, before tokens were scored"];
@@ -127,7 +127,7 @@ export function compressionView() {
     choose(own);
     prices();
   }
-  /** What the look cost, and the reading; beside it what reading all would have been. */
+  /** The cost of the look and of the reading, compared with the cost of reading all. */
   function prices() {
     const { looked, read, whole } = one, all = Math.max(looked[1] + read[1], whole[1]);
     const by = one.lane === "target" ? "its own layers" : `the ${one.lane} model`;

@@ -1,4 +1,5 @@
-/* Repeats: what a text says again, as bands between the places; and how sure the model is of a loop, round by round. */
+/* Repeats: repeated stretches of a text, as bands between the places; and the certainty of the model in a loop, by
+ * round. */
 import { figures, grid, h, inks, say, see, set, sheet, toggle } from "../shared/elements.js";
 import { bring } from "../shared/extras.js";
 import { tokenOf } from "../shared/marks.js";

@@ -12,10 +12,10 @@ const WINDOW = 2000;
 // settled tokens of a canvas that are shown at once where they wait for places before them
 const WAITING = 128;
 const TINT = 60; // percent of the colour
-// scripts whose letters change with their neighbours, also across tokens
+// scripts with letters that change with their neighbours, also across tokens
 const CURSIVE = /[\u0600-\u0DFF]/;
 
-/** Puts a text into a token's element, in place of what stands there. */
+/** Puts a text into a token's element and replaces what was there. */
 function write(span, text) {
   span.replaceChildren(...textParts(text).map(([kind, shown]) =>
     kind === "text" ? h("i", { class: CURSIVE.test(shown) && "cursive" }, shown)
@@ -23,8 +23,8 @@ function write(span, text) {
   ));
 }
 
-/** Elements of tokens as they come. What several hold of one character stands in the element of its last token; the
- *  others are seen while that has not come, `takenAt` is its step. make(text, class, step, title) */
+/** Elements of tokens as they come. A character of several tokens is in the element of its last token; the others
+ *  are visible until that has come, `takenAt` is its step. make(text, class, step, title) */
 function tokens() {
   const join = joiner();
   return (text, cls, step = null, title = "") => {
@@ -91,7 +91,7 @@ export function textView(context) {
     const span = event.target.closest("[data-step]");
     if (span) context.seek(Number(span.dataset.step));
   });
-  /** The text anew, from the tokens of step `at` on. */
+  /** Draw the text again, from the tokens of step `at` on. */
   function begin(store, at) {
     head = store.head;
     see(kept, drafts(head));
@@ -116,7 +116,7 @@ export function textView(context) {
     lines.replaceChildren(...prompt, caret);
   }
   const readTokens = () => head.prompt_read ?? head.prompt_tokens;
-  /** The element of what stands at a place, counted in what the target read; undefined where it is not shown. */
+  /** The element at a place, counted in what the target read; undefined where it is not shown. */
   const elementAt = (place) => (place < readTokens() ? read[place - readTokens() + read.length]
     : flat[place - readTokens() - before]);
   /** Where the tokens begin that are shown with step i: a quarter of a WINDOW before it, as far as they are there. */

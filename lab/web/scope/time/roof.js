@@ -40,7 +40,7 @@ export function roofPoint(machine, row) {
 const PLOT = { left: 44, top: 8, high: 150, bottom: 30 }; // px
 
 const DECIDES = ["verify", "canvas"]; // as in engine/trace/records/phases.py
-/** Whether a row tells of passes of the target that decide about tokens. */
+/** Whether a row describes passes of the target that decide about tokens. */
 export const decides = ({ lane, phase }) => lane === "target" && DECIDES.includes(phase);
 
 function passSentence(row) {
@@ -87,7 +87,7 @@ function roofAxes(c, at, to, { low, high, down, up, span, tall }) {
   }
 }
 
-/** Names beside the marks, where they touch none that was written before; that of `last` first. */
+/** Names next to the marks, where they touch none that was written before; that of `last` first. */
 function nameMarks(c, marks, last, { span, tall }) {
   const taken = marks.map(({ x, y }) => [x - 9, y - 7, 18, 14]);
   for (const { row, x, y } of [...marks].sort((a, b) => Number(b.row === last) - Number(a.row === last))) {

@@ -137,7 +137,7 @@ export function timeView(context) {
     h("div", { class: "transport" }, h("h2", null, "Time"), rate, moves.parts, live, stretch.tools,
       h("span", { class: "jumps" }, refusal, eviction, jump("keys", "?", () => context.help()))), box);
   const lane = document.createElement("canvas"); // the blocks, as they were painted last
-  /** Where one stands, in words. */
+  /** The present position, in words. */
   function place(store, i, from, wide) {
     const reading = store.total > store.count ? `, reading ${formatCount(store.total)}` : "",
       seen = stretch.near() ? `; steps ${Math.floor(from)} to ${Math.ceil(from + wide) - 1} are seen` : "";

@@ -1,4 +1,5 @@
-/* Alternatives: what stands in the place of a draft's tree, by what a step tells of; all of it is drawn by parts. */
+/* Alternatives: the views shown instead of a draft's tree, by the records of a step; all of them are drawn by
+ * parts. */
 import { see } from "../shared/elements.js";
 import { lateView } from "../shared/extras.js";
 

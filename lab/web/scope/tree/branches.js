@@ -1,4 +1,4 @@
-/* Branches: the lines of a tree beside its rows, each from where it leaves another one to where it ends. */
+/* Branches: the lines of a tree next to its rows, each from the place where it leaves another one to its end. */
 import { s, set } from "../shared/elements.js";
 
 const ORDERED = ["left", "kept", "won"]; // the last on top

@@ -37,10 +37,10 @@ export function fold(nodes, kept) {
   );
 }
 
-/** Lying tree: depth to the right. A column is as wide as its widest label and a label starts after its mark, so
- *  nothing can overlap. Short of width, first the gaps shrink, then labels that were not reached, then the others; null
- *  if even that is too wide.  measure(text) -> px of a label, sub(node) -> the line under it, small(text) -> px of that
- *  line. */
+/** Horizontal tree: depth to the right. A column is as wide as its widest label and a label starts after its mark,
+ *  so nothing can overlap. Short of width, first the gaps shrink, then labels that were not reached, then the
+ *  others; null if even that is too wide.  measure(text) -> px of a label, sub(node) -> the line under it,
+ *  small(text) -> px of that line. */
 export function layLying(nodes, { width, measure, small, sub, pitch = 22, tall = 12 }) {
   const { place, count, deepest } = tracks(nodes);
   const numbered = new Set(nodes.filter((n) => sub(n)).map((n) => place.get(n.id).track));

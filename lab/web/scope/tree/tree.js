@@ -15,7 +15,7 @@ import { brush } from "./tree_painter.js";
 
 // nodes above which a tree is a picture at first
 const LARGE = 40;
-// what was decided lies over what was not
+// decided nodes are drawn over undecided ones
 const ORDER = { unreached: 0, reject: 1, accept: 2, root: 2, bonus: 3, resample: 3, target: 3 };
 // ms for which a step must stand until its nodes become elements
 const STILL = 200;
@@ -115,7 +115,7 @@ export function treeView(context) {
   new IntersectionObserver((all) => (seen = all.at(-1).isIntersecting) && context.redraw(), { rootMargin: "200px" })
     .observe(element);
 
-  /** What stands at this place, and its copies, are marked. */
+  /** Mark the token at this place, and its copies. */
   function link(place) {
     if (context.linked === place) return;
     context.linked = place;
@@ -129,7 +129,7 @@ export function treeView(context) {
     small = ruler(`${style.getPropertyValue("--t-xs")} ${sans}`);
   }
 
-  /** Whether a step is only passing; what was left for later is drawn if it stands. */
+  /** Whether a step is only passing; what was left for later is drawn once it rests. */
   function passing(step) {
     const now = performance.now();
     if (step !== last) (last = step), (since = now);
@@ -142,7 +142,7 @@ export function treeView(context) {
   function draw(store, i) {
     const step = store.steps[i], brisk = passing(step);
     of = store.head;
-    // scrolled away: drawn when it is back, or the step stands
+    // scrolled away: drawn when it is back, or the step rests
     if (!seen && (brisk || (context.following && !store.end))) return;
     if (!measure) fonts();
     const side = step?.branches || step?.threads, fill = step?.canvas;

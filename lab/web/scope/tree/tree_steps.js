@@ -11,7 +11,7 @@ import { plural } from "../shared/numbers.js";
 
 const LEVEL = 26, STRIDE = 16; // px between two nodes, and between two steps
 const ENDED = 4; // nodes that ended, at most, the last ones
-const LETTER = 8, BESIDE = 205, GROUP = 70; // px of a letter, of what stands beside a text, and of its group
+const LETTER = 8, BESIDE = 205, GROUP = 70; // px of a letter, of the words next to a text, and of its group
 const BRANCH_PX = 26, MOST_BRANCHES = 96; // px of a row of the whole tree, and rows at most
 const DOTTED = 8; // px of a step that has room for a dot
 
@@ -277,7 +277,7 @@ function allView(context) {
     const node = one && [...one.nodes].reverse().find((x) => x.rank !== null);
     if (node) context.ring({ step: node.step, node: node.rank + 1 });
   });
-  /** Whether the chosen node of step i lies on a row. */
+  /** Whether the chosen node of step i is on a row. */
   const lies = (row, i, rank) => row.nodes.some((node) => node.step === i && node.rank === rank);
   function write(row, { nodes, over, brief, kind, group }, own, before, wide) {
     const [from, text, said] = row.firstChild.childNodes;

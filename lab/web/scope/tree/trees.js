@@ -167,7 +167,7 @@ function writeRow(row, { node }, tree, form, state, { upto, chosen }) {
     "aria-label": has ? `${form.noun} ${label}, depth ${pathOf(tree, node).length}${worth}: ${textOf(tree, node)}`
       : null });
 }
-/** Draws the lines of the tree beside its rows. */
+/** Draws the lines of the tree next to its rows. */
 function drawBranches(svg, drawn, tree, state, chosen, width) {
   const deepest = Math.max(1, ...drawn.map(({ depth }) => depth)), own = new Set(nodePath(tree, state.best));
   const stride = Math.max(5, Math.min(16, ((width < 560 ? 0.2 : 0.3) * width) / deepest));
@@ -267,8 +267,8 @@ function choiceTable(tree, { growth }, { at, rows, taken }) {
           class: b + 1 < bars.length ? "q" : row.closed ? "shut" : "more", style: wide(value(row, term)) }))))])))];
 }
 
-/** Why a node was begun as it was: the choices that led to it, with their terms; and what a tally says of the step.
- *  tallyCard: makes the card of a tally that tells of something else. */
+/** Why a node was begun as it was: the choices that led to it, with their terms; and the step's tally. tallyCard:
+ *  makes the card of a tally that does not describe the tree. */
 function searchTreeCard(context, store, step, at, tallyCard) {
   const { tally } = step, { judged } = formOf(store, step), parts = nodeCard(context, store, step, at);
   const lines = judged ? tally?.lines.map((line) => h("p", { class: "line" }, line)) : null;
