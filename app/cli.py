@@ -1,4 +1,4 @@
-"""The command line: does what was asked, and says a refusal in one sentence. What is heavy the command itself imports."""
+"""The command line: runs the command, and reports a refusal in one sentence. Commands import heavy modules themselves."""
 
 from __future__ import annotations
 
@@ -21,11 +21,9 @@ PIPE_CLOSED = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what the arguments say; the exit code."""
+    """Run the command line with these arguments; return the exit code."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(
-            AttributeError, ValueError
-        ):  # a stream of another kind, or one that was closed
+        with contextlib.suppress(AttributeError, ValueError):  # another kind of stream, or a closed one
             stream.reconfigure(errors="replace")  # type: ignore[union-attr] # a terminal that knows no umlaut gets a ?
     try:
         code = _run_command(argv)
@@ -34,14 +32,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # who read our output has gone; point it elsewhere so that closing it at exit says nothing either
+        # the reader of our output is gone; redirect it, so that closing it at exit reports nothing either
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
 
 
 def choose_kernels(name: str) -> None:
-    """Choose the arithmetic of the passes of this process; a Refusal where it cannot be used."""
+    """Choose the arithmetic of the passes of this process; raises Refusal if it cannot be used."""
     from decodescope.engine.kernels.choice import KernelError, use_kernels
 
     try:
@@ -69,7 +67,7 @@ def _run_command(argv: Sequence[str] | None) -> int:
         with restore_threads():
             code: int = getattr(home, function)(args)
         return code
-    except SystemExit as leave:  # from argparse, which has said why
+    except SystemExit as leave:  # from argparse, which has printed the reason
         return leave.code if isinstance(leave.code, int) else BAD_INPUT
     except (KeyboardInterrupt, BrokenPipeError):
         raise

@@ -1,4 +1,4 @@
-"""The command `app`: opens the lab in the browser."""
+"""The command `app`: open the lab in the browser."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from decodescope.app.commands.shared.run import further_models
 
 def app(args: argparse.Namespace) -> int:
     """Serve until it is stopped."""
-    gc.disable()  # until the page is made nearly all that is made stays; then `serve` collects
+    gc.disable()  # until the page is built nearly all objects stay; then `serve` collects
     try:
         _serve(args)
     finally:

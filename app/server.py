@@ -54,12 +54,12 @@ class ServeError(Refusal):
 
 
 def build_app(play: RunService, *, page: bool = True) -> FastAPI:
-    """The application over `play`, without its guard. page=False leaves the mounted page out."""
+    """The application over `play`, without its guard. page=False leaves out the mounted page."""
     os.environ.update(UNCOUNTED)
     api = FastAPI(title="DecodeScope", docs_url=None, redoc_url=None, openapi_url=None)
     _add_error_handlers(api)
     web.add(api, play, refusal_response)
-    for route in (debugging, recipes):  # before what takes any other word behind a run
+    for route in (debugging, recipes):  # before the routes that take any other word after a run
         route.add(api, play, refusal_response)
     for route in (runs, files, knob_files, pricing, sets, comparing, methods, caching, reports, batches):
         route.add(api, play, refusal_response)
@@ -96,7 +96,7 @@ def _add_error_handlers(api: FastAPI) -> None:
 
 
 def _mount_page(api: FastAPI, play: RunService) -> None:
-    """Mount the page behind the routes."""
+    """Mount the page after the routes."""
     with skip_unused_imports():
         import gradio as gr
 
@@ -126,7 +126,7 @@ def _mount_page(api: FastAPI, play: RunService) -> None:
 
 
 def allowed_hosts(host: str, allow_host: str | None) -> list[str]:
-    """The further hosts that are answered for; raises ServeError if `host` is open to others and none is named."""
+    """The further hosts that are accepted; raises ServeError if `host` is open to others and none is named."""
     names = [x.strip() for x in (allow_host or "").split(",") if x.strip()]
     if not is_loopback(host) and not names:
         raise ServeError(
@@ -150,7 +150,7 @@ def bind(host: str, port: int | None) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for candidate in range(PORT, PORT + 40) if port is None else [port]:
         listening = socket.socket(family, socket.SOCK_STREAM)
-        if os.name != "nt":  # there it would let two servers share the port
+        if os.name != "nt":  # on Windows it would let two servers share the port
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((host.strip("[]"), candidate))
@@ -176,8 +176,8 @@ def serve(  # noqa: PLR0913, PLR0915
     threads: int | None = None,
     compile: bool = False,
 ) -> None:
-    """Open the lab and serve it until it is interrupted. threads: of a pass; None: chosen by timing, and watched. compile:
-    short passes run compiled. Raises ServeError for settings that cannot work."""
+    """Open the lab and serve it until it is interrupted. Raises ServeError for settings that cannot work.
+    threads: of a pass; None: chosen by timing, and watched. compile: short passes run compiled."""
     names = allowed_hosts(host, allow_host)
     folder = None if models is None else expand_path(models)
     if folder is not None and not folder.is_dir():
@@ -210,7 +210,7 @@ def serve(  # noqa: PLR0913, PLR0915
             server.should_exit = True
             raise
         finally:
-            gc.freeze()  # modules, routes and the page stay: what collects later need not look through them
+            gc.freeze()  # modules, routes and the page stay: later collections need not look through them
             gc.enable()
             play.models.load()
 
@@ -233,7 +233,7 @@ def serve(  # noqa: PLR0913, PLR0915
 
 
 def _announce(server: Any, address: str, open_browser: bool) -> None:
-    """Say where the page is as soon as it answers, and open it."""
+    """Print the page's address as soon as it answers, and open it."""
     while not server.started:
         if server.should_exit:
             return

@@ -27,19 +27,19 @@ def temperature(z: list[float], text: list[int], T: float) -> list[float]:
 
 
 def greedy_logits(z: list[float], text: list[int]) -> list[float]:
-    """Only the largest logit stays, of equal ones the first."""
+    """Keep only the largest logit, of equal ones the first."""
     best = z.index(max(z))
     return [0.0 if x == best else NONE for x in range(len(z))]
 
 
 def top_k(z: list[float], text: list[int], k: int) -> list[float]:
-    """Only the k largest logits stay."""
+    """Keep only the k largest logits."""
     kept = sorted(range(len(z)), key=lambda x: -z[x])[:k]
     return [z[x] if x in kept else NONE for x in range(len(z))]
 
 
 def top_p(z: list[float], text: list[int], p: float) -> list[float]:
-    """Only the fewest tokens stay that have the mass p together."""
+    """Keep only the fewest tokens that have the mass p together."""
     law = softmax(z)
     mass = 0.0
     kept = set()
@@ -51,7 +51,7 @@ def top_p(z: list[float], text: list[int], p: float) -> list[float]:
 
 
 def repetition_penalty(z: list[float], text: list[int], penalty: float) -> list[float]:
-    """Logits of tokens in the text are divided by the penalty, those below 0 multiplied."""
+    """Divide the logits of tokens in the text by the penalty; negative ones are multiplied."""
     penalised = [v / penalty if v > 0 else v * penalty for v in z]
     return [penalised[x] if x in text else v for x, v in enumerate(z)]
 

@@ -73,10 +73,11 @@ def memoize_logits(logits: Logits) -> Logits:
 
 
 class TableDecoder(Decoder):
-    """A decoder that writes each fed token and its position into the cache as key and value, and finds the text of a row
-    by reading back what that row may see. A stale row, a wrong position or a wrong mask asks the table for another text.
+    """A decoder with a cache that stores each fed token and its position as key and value.
+    It finds the text of a row by reading back what that row may see. A stale row, a wrong position or a wrong mask asks the
+    table for another text.
 
-    skipped: the table of passes that leave sub-layers out (layer skip's drafts)
+    skipped: the table of passes that skip sub-layers (layer skip's drafts)
     """
 
     def __init__(self, logits: Logits, vocab: int, skipped: Logits | None = None):
@@ -112,7 +113,7 @@ class TableDecoder(Decoder):
         return self._known[key].clone()
 
     def _rows(self, kv: Tensor, n: int, before: int, feed: Feed, look: Logits) -> Tensor:
-        """The same, given what is in the cache: keys and values [2, entries], the first n of them committed."""
+        """The same, with the content of the cache: keys and values [2, entries], the first n of them committed."""
         T, read = feed.length, kv.long().tolist()
         entries = list(zip(read[1], read[0], strict=True))
         visible = None if feed.visible is None else feed.visible[0].tolist()

@@ -29,7 +29,7 @@ from decodescope.engine.trace.details.picture_passes import picture_start
 
 T = TypeVar("T")
 
-torch.set_num_threads(1)  # a toy's products are too small to share
+torch.set_num_threads(1)  # a toy's products are too small to share between threads
 
 SPEC = ModelSpec(
     "toy", n_layers=3, n_heads=4, n_kv_heads=2, head_dim=8, d_model=32, d_ff=64, vocab=13, max_positions=512, rope=Rope(dim=8),
@@ -70,7 +70,7 @@ def decoder(
 
 
 class Heads(MutableMapping[str, Head]):
-    """The heads of a decoder by kind, each made when it is first asked for: a test wants few, and all take 40 ms."""
+    """The heads of a decoder by kind, each created on first use: a test needs few, and all take 40 ms."""
 
     def __init__(self, kinds: Iterable[str], make: Callable[[str], Head]) -> None:
         self.nets: dict[str, Head | None] = dict.fromkeys(kinds)
@@ -78,7 +78,7 @@ class Heads(MutableMapping[str, Head]):
 
     def __getitem__(self, kind: str) -> Head:
         if (head := self.nets[kind]) is None:
-            with torch.inference_mode(False):  # a run may be the first to ask, and a training the next
+            with torch.inference_mode(False):  # a run may be the first to use it, and a training the next
                 head = self.nets[kind] = self.make(kind)
         return head
 
@@ -95,7 +95,7 @@ class Heads(MutableMapping[str, Head]):
         return len(self.nets)
 
 
-# sizes of the toy's draft heads, but for the width
+# sizes of the toy's draft heads, except for the width
 SHAPES = {
     "medusa": dict(heads=3),
     "hydra": dict(heads=3, rank=8),
@@ -131,7 +131,7 @@ SHAPES = {
 
 
 def heads(kind: str, d: int, seed: int = 0, **changes: int) -> Head:
-    """Random draft heads: nobody trained them, so they are right by chance alone."""
+    """Random, untrained draft heads; they are right by chance alone."""
     g = torch.Generator().manual_seed(seed)
     net = NETS[kind](d=d, **{**SHAPES[kind], **changes})
     with torch.no_grad():
@@ -162,7 +162,7 @@ def noisy_decoder(base: Decoder, noise: float, seed: int = 1) -> Decoder:
 
 
 def transformed_decoder(weights: str, base: Decoder) -> Decoder:
-    """The model that transforms, joined with +, make of another; those that look at text see random tokens."""
+    """The model that transforms, joined with +, make from another; transforms that read text get random tokens."""
     text = CalibrationData(
         lambda: torch.randint(base.spec.vocab, (4096,), generator=torch.Generator().manual_seed(3))
     )
@@ -187,7 +187,7 @@ def draft(dtype: torch.dtype = torch.float32, noise: float = 0.4, seed: int = 0)
 
 
 def cache_by_dtype(make: Callable[..., T]) -> Callable[..., T]:
-    """Keeps what `make` gives for each type of numbers; without one it is double precision, and the same object."""
+    """Cache the result of `make` for each type of numbers; the default is double precision, always the same object."""
     kept = cache(make)
     return lambda dtype=torch.float64, *rest, **more: kept(dtype, *rest, **more)
 
@@ -210,7 +210,7 @@ def bidirectional_target(dtype: torch.dtype) -> Model:
 
 @cache
 def tagging_target(seed: int = 3) -> Model:
-    """The same with a head that wants all four tags."""
+    """The same with a head that needs all four tags."""
     tags = model(copy.copy(bidirectional_target().decoder))
     head: Any = heads("edit", tags.spec.d_model, seed)
     with torch.no_grad():
@@ -222,7 +222,7 @@ def tagging_target(seed: int = 3) -> Model:
     return tags
 
 
-LEVELS = (0, 2, 6, 7, 8, 10, 11, 12)  # the last token of PROMPT is none: pictures begin behind it
+LEVELS = (0, 2, 6, 7, 8, 10, 11, 12)  # the last token of PROMPT is none: pictures begin after it
 
 
 @cache_by_dtype
@@ -233,7 +233,7 @@ def raster_target(dtype: torch.dtype) -> Model:
 
 @cache_by_dtype
 def any_order_target(dtype: torch.dtype) -> Model:
-    """A lively target that writes the cells of such pictures in any order, each behind an instruction."""
+    """A lively target that writes the cells of such pictures in any order, each after an instruction."""
     instructions = tuple(range(SPEC.vocab, SPEC.vocab + 64))
     spec = toy_spec(heads=(), vocab=SPEC.vocab + 64, picture=PictureSpec(8, 8, LEVELS, instructions))
     return model(decoder(spec, LIVELY, dtype))
@@ -246,7 +246,7 @@ def block_target(dtype: torch.dtype) -> Model:
 
 
 def strategy_target(strategy: Any, dtype: torch.dtype = torch.float64) -> Model:
-    """The lively target that a strategy writes with."""
+    """The lively target for a strategy."""
     if strategy.sides == "both":
         return bidirectional_target(dtype)
     kinds = {
@@ -270,7 +270,7 @@ def helper_models(dtype: torch.dtype) -> dict[str, Model]:
 
 @torch.inference_mode()
 def feed_tokens(lane: Lane, *tokens: int) -> torch.Tensor:
-    """Logits [T, V] of a chain of tokens behind what a lane has read, which is committed."""
+    """Logits [T, V] of a chain of tokens after what a lane has read; the chain is committed."""
     logits = lane.forward(Feed.causal_chain(list(tokens), len(lane.tokens)))
     lane.commit(list(range(len(tokens))))
     return logits[0]
@@ -307,7 +307,7 @@ def _cached_greedy_text(toy: Decoder, prompt: tuple[int, ...], count: int) -> tu
 
 
 def cached_greedy_text(toy: Model, prompt: list[int], count: int = 40) -> list[int]:
-    """The greedy text of one of the models above, which no test changes: it is read once, whoever asks."""
+    """The greedy text of one of the models above, which no test changes: it is computed once for all callers."""
     return [*_cached_greedy_text(toy.decoder, tuple(prompt), count)]
 
 
@@ -331,7 +331,7 @@ def greedy_block_text(toy: Decoder, prompt: list[int], count: int) -> list[int]:
 
 @torch.inference_mode()
 def greedy_picture_levels(toy: Decoder, prompt: list[int], count: int) -> list[int]:
-    """The greedy levels of a picture's cells, asked for in raster order, behind those that the prompt ends with."""
+    """The greedy levels of a picture's cells, written in raster order, after those that the prompt ends with."""
     picture = toy.spec.picture
     assert picture is not None
     begin = picture_start(prompt, picture.levels)
@@ -347,8 +347,8 @@ LONG = dict(definition="[a-l]{60}")  # a grammar of texts that no test writes to
 
 
 def method(**parts: str | tuple[str, dict[str, Any]]) -> Method:
-    """A method from names, or from names with settings: method(drafter=("prompt_lookup", {"length": 4})). A strategy that is
-    nothing without a grammar gets one."""
+    """A method from names, or from names with settings: method(drafter=("prompt_lookup", {"length": 4})).
+    A strategy that requires a grammar gets one."""
     named = {kind: part if isinstance(part, str) else part[0] for kind, part in parts.items()}
     if named.get("strategy") == "aligned" and "sampler" not in parts:
         parts, named["sampler"] = {**parts, "sampler": ("grammar", LONG)}, "grammar"
@@ -429,7 +429,7 @@ def finish_session(session: Session) -> Session:
 
 
 def decode_in_lockstep(sessions: list[Session]) -> SharedPassStats:
-    """Decode sessions that go together to their ends; raises what was raised in one of them."""
+    """Decode sessions that run together to their ends; raises what was raised in one of them."""
 
     def over(session: Session, error: Exception | None) -> None:
         if error is not None:

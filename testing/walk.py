@@ -22,7 +22,7 @@ Text = tuple[int, ...]
 
 
 class StepOutcome(NamedTuple):
-    """What one path of a step did."""
+    """The result of one path of a step."""
 
     emitted: Text
     ended: bool
@@ -32,12 +32,12 @@ class StepOutcome(NamedTuple):
 
     @property
     def accepted_count(self) -> int:
-        """Drafted tokens that were kept."""
+        """Number of drafted tokens that were kept."""
         return len(self.verdict.path)
 
 
 class TooManyWays(ValueError):
-    """A walk takes longer than it may."""
+    """A walk takes longer than allowed."""
 
 
 class Walk:
@@ -142,7 +142,7 @@ class Walk:
             if self.until is not None and time.monotonic() > self.until:
                 raise TooManyWays("The time for this walk is over.")
             if self.s.target.needs:
-                self.s.target.truncate(0)  # the drafter is to see the states of the whole prompt
+                self.s.target.truncate(0)  # the drafter must see the states of the whole prompt
             self.go_to(self.prompt, self.first)
             self.s.method.strategy.begin(self.s)
             while not self._step(chance).ended:

@@ -1,1 +1,1 @@
-"""What every room of the app may use: limits, places on disk, refusals and the command line's grammar."""
+"""Shared by all packages of the app: limits, places on disk, refusals and the command line's grammar."""

@@ -1,4 +1,4 @@
-"""Arguments: what a word of the command line may be, and how one that is not that is refused."""
+"""Arguments: the types of command-line arguments, and the refusal of invalid ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATHS = (
     "FILE",
     "OUT",
     "TRACE",
-)  # how the values of options and arguments are shown that are files or folders
+)  # placeholder names of options and arguments that are files or folders
 
 
 class Parser(argparse.ArgumentParser):
@@ -32,14 +32,14 @@ class Parser(argparse.ArgumentParser):
         return super().add_argument(*names, **with_path_type(options))
 
     def add_mutually_exclusive_group(self, **options: Any) -> Any:
-        """As in argparse; what is added to the group is read in the same way."""
+        """As in argparse; options added to the group are read in the same way."""
         group = super().add_mutually_exclusive_group(**options)
         add = group.add_argument
         group.add_argument = lambda *names, **more: add(*names, **with_path_type(more))  # type: ignore[method-assign] # as above
         return group
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As in argparse; a word that is empty is shown as one."""
+        """As in argparse; an empty word is shown in quotes."""
         read, rest = self.parse_known_args(args, namespace)
         if rest:
             self.error(f"unrecognized arguments: {' '.join(x if x.strip() else repr(x) for x in rest)}")
@@ -58,7 +58,7 @@ def option(name: str) -> str:
 
 
 def with_path_type(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of an argument, with the type of a path where it is shown as one."""
+    """The options of an argument, with the type of a path if its placeholder is one."""
     if options.get("metavar") in PATHS:
         kind = path_argument
     elif options.get("metavar") == "M":
@@ -126,7 +126,7 @@ def path_argument(text: str) -> str:
 
 
 def model_argument(text: str) -> str:
-    """A type for argparse: a model's name, with its adapter and transforms. Whether it is there is found out later."""
+    """A type for argparse: a model's name, with its adapter and transforms. Whether the model exists is checked later."""
     base = text.partition("@")[0]
     try:
         expand_path(base.partition("+")[0] or base)
@@ -161,15 +161,15 @@ def device(text: str) -> str:
 
 
 def bench_models(args: argparse.Namespace) -> dict[str, str]:
-    """The models that `bench` takes where none are named, by their options; a draft model for lab alone, whatever is made of
-    it."""
+    """The models that `bench` uses if none are named, by their options.
+    The draft model is for lab alone, whatever transforms lab has."""
     model = {"parallel": "lab-mdm", "cloze": "lab-mdm+cloze"}.get(args.what, "lab")
     given = args.model or model
     return {"model": model, **({"draft": "lab-draft"} if given.partition("@")[0] == "lab" else {})}
 
 
 def add_weight_transforms(args: argparse.Namespace) -> None:
-    """Put the transforms that --weights and --draft-weights name behind the names of their models, as `load` takes them."""
+    """Append the transforms of --weights and --draft-weights to the names of their models, as `load` takes them."""
     usual = bench_models(args) if args.command == "bench" else {}
     for name, of in (("weights", "model"), ("draft_weights", "draft")):
         if text := getattr(args, name, None):

@@ -1,4 +1,4 @@
-"""Extras: which command needs which of the packages that `pip install decodescope` leaves out."""
+"""Extras: which command needs which of the optional packages that `pip install decodescope` leaves out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 
 from decodescope.engine.core.extras import require
 
-# command, and the option with which alone it needs them -> extra
+# command, and the only option with which it needs them -> extra
 NEEDS = {
     ("app", ""): "app",
     ("gallery", "course"): "notebooks",

@@ -1,4 +1,4 @@
-"""Limits: what the lab takes of the machine that it runs on. Each is an option of `decodescope app`."""
+"""Limits: the machine resources that the lab may use. Each is an option of `decodescope app`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _limit(usual: int, low: int, high: int, unit: str, help: str) -> Any:
 
 @dataclass(frozen=True)
 class LabLimits:
-    """What may be chosen when the lab is started; a refusal that comes from one names its option, `--NAME`."""
+    """The limits that can be chosen when the lab is started; a refusal caused by a limit names its option, `--NAME`."""
 
     queue: int = _limit(16, 1, 1000, "RUNS", "runs that may wait while one is going")
     minutes: int = _limit(

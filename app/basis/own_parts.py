@@ -1,4 +1,4 @@
-"""Parts of one's own for a command: those of files that were named, and of installed packages."""
+"""Own parts: parts from named files and from installed packages, for a command."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ GROUP = "decodescope.parts"  # as in engine/session/own_parts.py, which needs to
 
 
 def load_own_parts(paths: Sequence[str]) -> None:
-    """Load the parts that installed packages offer, and those of the named files and folders. What an installed package cannot
-    do is said on stderr. Raises PartsError for a file that cannot be used."""
+    """Load the parts of installed packages, and those of the named files and folders.
+    Problems of an installed package are reported on stderr. Raises PartsError for a file that cannot be used."""
     installed = entry_points(group=GROUP)
     if not paths and not installed:
         return

@@ -1,4 +1,4 @@
-"""Parser: what can be asked on the command line, and which file of `commands` does it. Nothing heavy is imported."""
+"""Parser: the commands and options, and the file of `commands` that runs each. Nothing heavy is imported."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ KINDS = (
     "router",
     "guidance",
     "sampler",
-)  # of parts, as engine/core/component.py has them, which needs more to be imported
-ALL_KINDS = (*KINDS, "weights")  # with those of a model's parts
+)  # kinds of parts, as in engine/core/component.py, which needs more imports
+ALL_KINDS = (*KINDS, "weights")  # including the kinds of a model's parts
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 LEVELS = ("summary", "decisions", "full")
-HOWS = ("tested", "naive", "static", "independent", "shared")  # how a calibration chooses
+HOWS = ("tested", "naive", "static", "independent", "shared")  # procedures of a calibration
 TOKENS = 1_000_000
-TEXTS = 32  # that go together where nobody says how many
+TEXTS = 32  # texts decoded together by default
 BENCHES = (
     "decode",
     "labbench",
@@ -426,7 +426,7 @@ def _add_weights_option(sub: Parser) -> None:
 
 
 def _add_device_options(sub: Parser, threads: str = "as timing says, or OMP_NUM_THREADS") -> None:
-    """Where and how passes run; `threads`: how many there are if nobody says so."""
+    """Where and how passes run; `threads`: their default number, in words."""
     sub.add_argument(
         "--dtype",
         choices=DTYPES,
@@ -478,7 +478,7 @@ def _add_method_options(sub: Parser, required: bool = True) -> None:
 
 
 def _add_model_options(sub: Parser, draft: str, where: str = "") -> None:
-    """The further models, by role; `draft`: what is said of the draft model, `where`: the commands that take the others."""
+    """The further models, by role; `draft`: help of the draft model, `where`: the commands that take the others."""
     sub.add_argument("--draft", metavar="M", help=draft)
     sub.add_argument(
         "--draft-weights", metavar="W", help="the same of the draft model as --weights of the model"
@@ -582,7 +582,7 @@ def _add_prompt_options(sub: Parser, many: bool = False) -> None:
 
 
 def _add_decoding_options(sub: Parser) -> None:
-    """How far a run goes, and what of it is recorded."""
+    """The length of a run, and what of it is recorded."""
     _add_length_option(sub)
     sub.add_argument("--ignore-eos", action="store_true", help="go on after the model's end token")
     sub.add_argument(

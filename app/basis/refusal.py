@@ -1,4 +1,4 @@
-"""What the page refuses, and what it says of an error."""
+"""Refusals of the page, and the sentences that it shows for errors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from decodescope.engine.core.refusal import Refusal
 
 
 class RequestRefusal(Refusal):
-    """What the page asked will not be done. status: of the answer that says so."""
+    """A request of the page is refused. status: of the answer"""
 
     def __init__(self, why: str, status: int = 422):
         super().__init__(why)
@@ -19,7 +19,7 @@ def sentence(error: Exception) -> str:
 
 
 def explain_error(error: BaseException) -> str:
-    """What the page says of an error: its own sentence if it is meant for people, else that something went wrong."""
+    """The page's sentence for an error: its own message if it is meant for people, else that something went wrong."""
     if isinstance(error, OSError):
         return f"The file system refused: {error.strerror or type(error).__name__}."
     if isinstance(error, Refusal):

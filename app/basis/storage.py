@@ -1,4 +1,4 @@
-"""Places: where the user's data lie."""
+"""Storage: the location of the user's data."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from decodescope.engine.core.paths import expand_path, shorten_path
 from decodescope.engine.core.refusal import Refusal
 
 STAR = ".star"  # next to a trace that is always kept: RUN.dstrace.star
-UPLOAD = ".upload"  # a trace that is being brought to the page: .XXXXXXXXXXXXXXXX.upload
+UPLOAD = ".upload"  # a trace that is being uploaded: .XXXXXXXXXXXXXXXX.upload
 NAME = ".name"  # next to a trace that its owner named: RUN.dstrace.name
 
 
 def data_folder(chosen: str | Path | None = None) -> Path:
-    """The folder of the user's data: the one chosen with --data, else the usual one. Not created here."""
+    """The folder of the user's data: the one chosen with --data, else the default. It is not created here."""
     return files.data_folder() if chosen is None else expand_path(chosen)
 
 
 def ensure_writable(folder: Path) -> Path:
-    """The folder, made if it is not there. Raises Refusal where nothing can be written into it."""
+    """The folder; it is created if it does not exist. Raises Refusal if it is not writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -41,7 +41,7 @@ def traces_folder(chosen: str | Path | None = None) -> Path:
 
 
 def remove_stale_uploads(folder: Path, age_s: float) -> None:
-    """Remove what is left of uploads that broke off (their program ended) at least `age_s` seconds ago."""
+    """Remove files of interrupted uploads (their program ended) that are at least `age_s` seconds old."""
     for path in folder.glob("." + "?" * 16 + UPLOAD):
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime >= age_s:
@@ -49,13 +49,13 @@ def remove_stale_uploads(folder: Path, age_s: float) -> None:
 
 
 def remove_old_traces(folder: Path, most: int) -> list[Path]:
-    """Remove the oldest sealed traces of `folder` until the rest takes at most `most` bytes; the ones removed.
+    """Remove the oldest sealed traces of `folder` until the rest takes at most `most` bytes; return the removed ones.
 
-    Starred traces stay and count; the newest one stays too, as do traces that are still being written.
+    Starred traces stay and count. The newest trace stays too, and so do traces that are still being written.
     """
     traces = []
     for path in folder.glob("*.dstrace"):
-        with contextlib.suppress(OSError):  # taken away meanwhile
+        with contextlib.suppress(OSError):  # removed meanwhile
             state = path.stat()
             traces.append((state.st_mtime_ns, path, state.st_size))
     traces.sort()
@@ -64,7 +64,7 @@ def remove_old_traces(folder: Path, most: int) -> list[Path]:
         if held <= most:
             break
         if not path.with_name(path.name + STAR).exists():
-            with contextlib.suppress(OSError):  # open in a program that forbids it: it goes another time
+            with contextlib.suppress(OSError):  # open in a program that forbids it: removed another time
                 path.unlink()
                 path.with_name(path.name + NAME).unlink(missing_ok=True)
                 held -= size
@@ -73,14 +73,14 @@ def remove_old_traces(folder: Path, most: int) -> list[Path]:
 
 
 class RetentionSink:
-    """A sink that makes room in the folder when a run has ended. most: MiB"""
+    """A sink that frees space in the folder when a run has ended. most: MiB"""
 
     def __init__(self, folder: Path, most: int):
         self.folder, self.most = folder, most
 
     def write(self, record: Any) -> None:
-        """Nothing: only the end matters."""
+        """Do nothing: only the end matters."""
 
     def seal(self, end: Any = None) -> None:
-        """The run's file has been sealed by now."""
+        """Free space; the run's file is already sealed."""
         remove_old_traces(self.folder, self.most << 20)

@@ -1,4 +1,4 @@
-"""The command `batch`: decode many prompts, plainly with each common beginning read and held once, or with any method."""
+"""The command `batch`: decode many prompts, plainly with each shared prefix read and held once, or with any method."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def batch(args: argparse.Namespace) -> int:
 
 
 def _decode_with_method(args: argparse.Namespace, prompts: list[PromptEntry], out: Path | None) -> int:
-    """Decode the prompts by sessions that go together; the exit code."""
+    """Decode the prompts by sessions that run together; the exit code."""
     if args.plan_only:
         raise Refusal(
             "--plan-only is about what prompts share in plain decoding: leave the method and --traces out."
@@ -123,7 +123,7 @@ def _decode_with_method(args: argparse.Namespace, prompts: list[PromptEntry], ou
 def _print_texts(
     prompts: list[PromptEntry], asked: list[str], answers: list[dict[str, Any]], out: Path | None, line: str
 ) -> None:
-    """The texts, unless they stand in a file, sentences on how the prompts were put, and a line with figures."""
+    """Print the texts, unless they are in a file, sentences on how the prompts were put, and a line with figures."""
     begins = {x.name: f"{x.beginning}{'…' if len(x.text) > BEGINS else ''}" for x in prompts}
     for answer in answers if out is None else ():
         print(f"{answer['name']}: {begins[answer['name']]}\n{answer['text']}\n")
@@ -131,7 +131,7 @@ def _print_texts(
 
 
 def _check_writable(out: Path) -> None:
-    """Refuse a file that cannot be made, before anything is decoded for it."""
+    """Refuse a file that cannot be created, before anything is decoded for it."""
     try:
         out.touch(exist_ok=False)
         out.unlink()
@@ -207,7 +207,7 @@ def _progress_bar(count: int) -> Any:
 
 
 def _output_row(model: Model, prompt: PromptEntry, ids: list[int], text: Any) -> dict[str, Any]:
-    """What is said of a prompt, as a line of --out."""
+    """The record of a prompt, as a line of --out."""
     assert model.tokenizer is not None
     said = {"name": prompt.name, **({"category": prompt.kind} if prompt.kind else {}), "prompt": prompt.text}
     text_of = model.tokenizer.decode(text.tokens)

@@ -1,4 +1,4 @@
-"""The command `batch` with a method: prompts are sessions that go together, each with a trace of its own where asked for."""
+"""The command `batch` with a method: one session per prompt, run together, each with a trace of its own on request."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ ENDING = ".dstrace"
 
 
 def uses_method(args: argparse.Namespace) -> bool:
-    """Whether the prompts are decoded by a method or recorded, rather than plainly behind what they share."""
+    """Whether the prompts are decoded by a method or recorded, rather than plainly after their shared prefix."""
     return args.traces is not None or any(getattr(args, kind) is not None for kind in PARTS)
 
 
 def make_traces_folder(name: str | None) -> Path | None:
-    """Where the traces go, made if it is not there; a Refusal where something is in it."""
+    """The folder for the traces, created if it does not exist; raises Refusal if it is not empty."""
     if name is None:
         return None
     place = expand_path(name)
@@ -86,7 +86,7 @@ class MethodBatch:
         self.going: dict[int, Run] = {}  # by number of the prompt
         self.answers: dict[int, dict[str, Any]] = {}
         self.faults: list[str] = []
-        # where the longest fits, all do
+        # if the longest prompt fits, all do
         self._make_session(max(range(len(prompts)), key=lambda i: len(self.ids[i])))
 
     def run(self, halted: Callable[[], bool], over: Callable[[int], None]) -> SharedPassStats:
@@ -146,7 +146,7 @@ class MethodBatch:
         return self.folder / f"{i + 1:0{len(str(len(self.prompts)))}}{ENDING}"
 
     def _output_row(self, i: int, done: Run) -> dict[str, Any]:
-        """What is said of a prompt, as a line of --out."""
+        """The record of a prompt, as a line of --out."""
         prompt, end = self.prompts[i], done.session.end
         kind = {"category": prompt.kind} if prompt.kind else {}
         said: dict[str, Any] = {"name": prompt.name, **kind, "prompt": prompt.text}

@@ -1,4 +1,4 @@
-"""The command `cache`: write a prompt's cache to a file, and go on from one."""
+"""The command `cache`: write a prompt's cache to a file, and continue from one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The command `calibrate`: choose the value of a knob so that texts hold a risk, or thresholds by exit so that a token seldom
-differs, and keep it under a name."""
+"""The command `calibrate`: choose knob values for a bounded risk, and store them under a name.
+
+It chooses the value of a knob so that texts hold a risk, or thresholds by exit so that a token seldom differs."""
 
 from __future__ import annotations
 
@@ -35,14 +36,14 @@ if TYPE_CHECKING:
     from decodescope.engine.session.method import Method
 
 TESTED = "tested"  # learn then test; other words of --how are conformal procedures
-RISK = ("knob", "grid", "risk", "delta", "whole")  # options of that alone
-EDIT, DELTA = "edit", 0.1  # what those are where they are not given
+RISK = ("knob", "grid", "risk", "delta", "whole")  # options of learn then test alone
+EDIT, DELTA = "edit", 0.1  # their default values
 PROMISING = ("independent", "shared")
 
 
 def calibrate(args: argparse.Namespace) -> int:
-    """Choose by the procedure that is asked for, keep what was found, and print; exit code 1 if a grid's safe end does not hold
-    the risk."""
+    """Run the chosen procedure, store the result, and print it.
+    The exit code is 1 if a grid's safe end does not hold the risk."""
     from decodescope.engine.bench.calibration.calibrate import CalibrationError
 
     target = calibration_path(args.name)

@@ -1,4 +1,4 @@
-"""The command `check`: whether a part keeps what its kind has to keep, on toy models, in less than a minute."""
+"""The command `check`: whether a part fulfils the contracts of its kind, on toy models, in less than a minute."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ State = str  # "kept", "broken" or "not counted"
 
 
 def check(args: argparse.Namespace) -> int:
-    """Run the contracts of a part and say what each came to; exit code 1 if one is broken. Raises ParamError."""
+    """Run the contracts of a part and print the result of each; exit code 1 if one is broken. Raises ParamError."""
     kind = _find_kind(args.name, args.kind)
     settings = dict(_parse_setting(text) for text in args.set)
     build(kind, args.name, settings)
@@ -47,7 +47,7 @@ def check(args: argparse.Namespace) -> int:
 
 
 def _find_kind(name: str, kind: str | None) -> str:
-    """The kind of the part that a name means."""
+    """The kind of the part with this name."""
     kinds = [kind] if kind else [x for x in FOLDERS if name in registry(x)]
     if len(kinds) == 1 and name in registry(kinds[0]):
         return kinds[0]
@@ -67,7 +67,7 @@ def _parse_setting(text: str) -> tuple[str, str]:
 
 
 def _outcome(run: object) -> tuple[State, str]:
-    """What a contract came to, and why it is not kept."""
+    """The result of a contract, and why it is broken."""
     assert callable(run)
     try:
         run()

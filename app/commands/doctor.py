@@ -42,14 +42,14 @@ NEEDED = (
     "platformdirs",
     "tqdm",
 )
-MARKS = {"bad": "NOT OK", "good": "ok"}  # of a finding's state; of any other: note
+MARKS = {"bad": "NOT OK", "good": "ok"}  # marks of a finding's state; of any other: note
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "microsoft-edge", "firefox", "safari")
-WORTH = 1.2  # times as fast as in float32, from which bfloat16 is recommended
-FREE_BYTES = LabLimits().free << 20  # under this the lab accepts no runs, unless --free says otherwise
+WORTH = 1.2  # speedup over float32 from which bfloat16 is recommended
+FREE_BYTES = LabLimits().free << 20  # below this the lab accepts no runs, unless --free says otherwise
 
 
 class DoctorFinding(NamedTuple):
-    """What one look found. "bad": something will not work; "note": it will, and this is good to know."""
+    """The finding of one check. "bad": something will not work; "note": it works, and this is good to know."""
 
     what: str
     state: State
@@ -57,7 +57,7 @@ class DoctorFinding(NamedTuple):
 
 
 def doctor(args: argparse.Namespace) -> int:
-    """Look at everything and say it; exit code 1 if something will not work."""
+    """Run all checks and print the findings; exit code 1 if something will not work."""
     checks = [x for look in LOOKS for x in look(args)]
     ok = all(x.state != "bad" for x in checks)
     if args.json:
@@ -74,7 +74,7 @@ def doctor(args: argparse.Namespace) -> int:
 
 
 def check_installation(args: argparse.Namespace) -> Iterator[DoctorFinding]:
-    """Versions of ourselves and of Python, and what else has to be installed."""
+    """Versions of DecodeScope and Python, and packages that still have to be installed."""
     yield DoctorFinding("decodescope", "good", __version__)
     yield DoctorFinding("Python", "good", f"{platform.python_version()} at {sys.executable}")
     gone = missing_packages(NEEDED)
@@ -93,7 +93,7 @@ def check_installation(args: argparse.Namespace) -> Iterator[DoctorFinding]:
 
 
 def check_torch(args: argparse.Namespace) -> Iterator[DoctorFinding]:
-    """torch, its threads and devices, the processor's instructions, and what bfloat16 is worth here."""
+    """torch, its threads and devices, the processor's instructions, and the gain of bfloat16 here."""
     import torch
 
     from decodescope.engine.timing.instructions import read_instructions, row_us
@@ -113,7 +113,7 @@ def check_torch(args: argparse.Namespace) -> Iterator[DoctorFinding]:
 
 
 def instructions_finding(has: Instructions) -> DoctorFinding:
-    """Which kernels torch runs, and what the processor lacks for better ones."""
+    """Which kernels torch runs, and the processor features missing for better ones."""
     runs, forbids = f"torch runs its {has.kernels} kernels", ", ".join(has.limits)
     if has.kernels == "AVX512" or has.avx512 is None:
         return DoctorFinding(
@@ -128,8 +128,8 @@ def instructions_finding(has: Instructions) -> DoctorFinding:
 
 
 def bfloat16_finding(has: Instructions, float32: Rows, bfloat16: Rows) -> DoctorFinding:
-    """Whether products of bfloat16 numbers run in hardware, and what a check of drafts costs in it, by what a product takes
-    in each type: {number of rows: microseconds}."""
+    """Whether bfloat16 products run in hardware, and the cost of verifying drafts in it.
+    It is derived from the time of a product in each type: {number of rows: microseconds}."""
     names, forbids = ", ".join(has.bfloat16 or ()), ", ".join(has.limits)
     if names:
         said = f"products run in hardware ({names})" + (
@@ -161,7 +161,7 @@ def bfloat16_finding(has: Instructions, float32: Rows, bfloat16: Rows) -> Doctor
 
 
 def threads_finding() -> DoctorFinding:
-    """In how many threads passes run, who said so, and what passes of a shipped model take in each number."""
+    """The number of threads of a pass, who set it, and the time of a shipped model's passes in each number."""
     from decodescope.engine.decoding.shared.thread_count import ThreadCount
     from decodescope.engine.session.load import load, shipped_models
 
@@ -187,7 +187,7 @@ def threads_finding() -> DoctorFinding:
 
 
 def compiler_finding() -> DoctorFinding:
-    """Whether --compile can work here, and which packages are there already."""
+    """Whether --compile can work here, and which of its packages are installed."""
     from decodescope.engine.model.forward.compiled import ENDING, CompileError, package_folder
     from decodescope.engine.model.forward.compiled import compiler as path
 
@@ -214,7 +214,7 @@ def check_assets(args: argparse.Namespace) -> Iterator[DoctorFinding]:
 
 
 def check_storage(args: argparse.Namespace) -> Iterator[DoctorFinding]:
-    """Whether the user's data can be written, and how much room is left."""
+    """Whether the user's data folder is writable, and how much space is left."""
     folder = data_folder(args.data)
     try:
         room = shutil.disk_usage(ensure_writable(folder)).free
@@ -231,7 +231,7 @@ def check_storage(args: argparse.Namespace) -> Iterator[DoctorFinding]:
 def check_port_and_browser(args: argparse.Namespace) -> Iterator[DoctorFinding]:
     """The port that the lab listens on, and a browser to open it with."""
     with socket.socket() as probe:
-        if os.name != "nt":  # there this would let two programs share a port
+        if os.name != "nt":  # on Windows this would let two programs share a port
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", args.port))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from decodescope.lab.views.gallery import GalleryEntry
 
 INDEX = "index"
-PROMPT = 120  # characters of a prompt that tell of a run
+PROMPT = 120  # characters of a prompt that identify its run
 
 
 def gallery(args: argparse.Namespace) -> int:
@@ -35,7 +35,7 @@ def gallery(args: argparse.Namespace) -> int:
 
     paths = trace_paths(args.trace)
     folder, fresh = make_empty_folder(args.out)
-    left: dict[str, str] = {}  # path -> why it has no page
+    left: dict[str, str] = {}  # path -> reason why it has no page
     runs = GalleryRuns(paths, left)
     try:
         course = chapters(left) if args.course else []
@@ -68,7 +68,7 @@ def gallery(args: argparse.Namespace) -> int:
 
 
 def trace_paths(names: list[str]) -> list[Path]:
-    """The files of the traces that are named, by path or as an example, each once; of no name those of all examples."""
+    """The files of the named traces, by path or as an example, each once; without names those of all examples."""
     known = {x.name: x.path for x in examples()}
     files: dict[Path, Path] = {}
     for name in names or known:
@@ -94,7 +94,7 @@ def trace_paths(names: list[str]) -> list[Path]:
 
 
 def make_empty_folder(name: str) -> tuple[Path, bool]:
-    """The folder for the pages, made if it is not there, and whether it was made."""
+    """The folder for the pages, created if it does not exist, and whether it was created."""
     folder = expand_path(name)
     try:
         fresh = not folder.exists()
@@ -109,7 +109,7 @@ def make_empty_folder(name: str) -> tuple[Path, bool]:
 
 
 def remove_output(folder: Path, fresh: bool) -> None:
-    """Take away what was written into a folder that was empty, and the folder if it was made for that."""
+    """Remove what was written into a folder that was empty, and the folder if it was created for that."""
     for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
@@ -120,15 +120,15 @@ def remove_output(folder: Path, fresh: bool) -> None:
 
 
 class GalleryRuns:
-    """The runs of a gallery, opened one after the other; `left` takes in those that cannot be read, path -> why."""
+    """The runs of a gallery, opened one after another; `left` collects those that cannot be read, path -> why."""
 
     def __init__(self, paths: list[Path], left: dict[str, str]):
         self._paths, self._left = paths, left
-        self._taken = {INDEX}  # no page of a run begins like one of a notebook
+        self._taken = {INDEX}  # no run's page has a name that begins like a notebook's page
         self._at = ""
 
     def entries(self) -> Iterator[GalleryEntry]:
-        """Each run, while it is looked at; what is damaged from the beginning is left out."""
+        """Each run, while it is in use; a trace that is damaged from the beginning is left out."""
         from decodescope.engine.trace import open_trace
         from decodescope.engine.trace.values.limits import TraceError
 
@@ -149,7 +149,7 @@ class GalleryRuns:
                 progress.add()
 
     def mark_damaged(self, entry: GalleryEntry, why: str) -> None:
-        """The trace that is looked at is damaged further on."""
+        """The trace in use is damaged further on."""
         self._taken.discard(entry.name)
         self._left[self._at] = " ".join(why.split())
 
@@ -174,7 +174,7 @@ class GalleryRuns:
         )
 
     def _free_name(self, name: str) -> str:
-        """A name for a page that no other has, of the letters a to z, digits and hyphens."""
+        """A unique name for a page, made of the letters a to z, digits and hyphens."""
         plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "run"
         plain = f"run-{plain}" if plain.startswith("course-") else plain
         free, i = plain, 2
@@ -185,7 +185,7 @@ class GalleryRuns:
 
 
 def prompt_beginning(trace: Trace) -> str:
-    """How the prompt of a run begins."""
+    """The beginning of a run's prompt."""
     prompt = trace.header.prompt.tolist()[:PROMPT]
     text = " ".join(trace.text([x for x in prompt if x in trace.pieces]).split())
     return (

@@ -1,4 +1,4 @@
-"""The command `hardware`: what was measured of this machine."""
+"""The command `hardware`: the measured properties of this machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PROFILED = ("float32", "bfloat16")
 
 
 def hardware(args: argparse.Namespace) -> int:
-    """Print what was measured of this machine; it is measured now where it was not before."""
+    """Print the measured properties of this machine; it is measured now if it was not before."""
     from decodescope.app.basis.storage import data_folder, ensure_writable
     from decodescope.engine.cost.hardware import DEVICES
     from decodescope.engine.model.layers.devices import device_named
@@ -49,7 +49,7 @@ def hardware(args: argparse.Namespace) -> int:
 
 
 def device_rows(devices: Mapping[str, Any]) -> list[list[str]]:
-    """A row for each: what it is called, sizes and speeds, and where these come from."""
+    """A row for each device: its name, sizes and speeds, and their source."""
     return [
         [
             key,

@@ -1,4 +1,4 @@
-"""The command `measure`: what a model does to text: how likely repetition becomes, and where a text goes round."""
+"""The command `measure`: properties of a model's text: how likely repetition becomes, and where a text loops."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def repetition_text(record: Mapping[str, Any]) -> str:
 
 
 def loops(args: argparse.Namespace) -> int:
-    """Print where a text says again what it said before; exit code 1 if it does not."""
+    """Print where a text repeats what it said before; exit code 1 if it does not."""
     text, shown = _read_tokens(args)
     stretches = list(find_repeats(text, args.grams))
     again = repeated_share(text, args.grams)
@@ -112,7 +112,8 @@ def loops(args: argparse.Namespace) -> int:
 
 
 def _read_tokens(args: argparse.Namespace) -> tuple[Sequence[int], Any]:
-    """The tokens of a file, and what shows some of them: those that a run wrote, of a trace, or a text read by --model."""
+    """The tokens of a file, and a function that shows some of them.
+    They are the tokens that a run wrote, from a trace, or a text tokenized by --model."""
     from decodescope.engine.trace import PARTIAL, open_trace
 
     if args.file.endswith((".dstrace", PARTIAL)):
@@ -136,7 +137,7 @@ def _read_tokens(args: argparse.Namespace) -> tuple[Sequence[int], Any]:
 
 
 def loops_text(stretches: Sequence[Repeat], again: float, tokens: int, n: int, texts: Sequence[str]) -> str:
-    """The stretches as text, the first ones; and the one in which the text ends, if it ends going round."""
+    """The first stretches as text; and the one at the end of the text, if it ends in a loop."""
     first, last = stretches[0], stretches[-1]
     rows = [
         [str(x.at), str(x.period), str(x.lasts), "yes" if x.loop else "no", repr(text[:60])]

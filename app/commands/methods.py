@@ -1,5 +1,6 @@
-"""The command `methods`: every part of every kind and every transform of weights, with its knobs, and the methods that are a
-command of their own."""
+"""The command `methods`: every part of every kind and every weight transform, with its knobs.
+
+It also lists the methods that are a command of their own."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from .shared.output import print_json
 
 
 def methods(args: argparse.Namespace) -> int:
-    """Print every part of every kind, with its knobs, and behind them the commands."""
+    """Print every part of every kind, with its knobs, and then the commands."""
     rows, own = [*parts(), *transforms()], commands()
     if args.exactness is not None:
         rows, own = ([x for x in some if x["exactness"] == args.exactness] for some in (rows, own))

@@ -1,4 +1,4 @@
-"""The command `new`: writes a part of one's own that works, and its test, to begin from."""
+"""The command `new`: write a working part of your own, and its test, as a starting point."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DRAFTERS = "| `none` |"  # the first row of the table of drafters
 
 
 def new(args: argparse.Namespace) -> int:
-    """Write the files, and say what to do next. Raises Refusal for a name that cannot be, or a file that is there already."""
+    """Write the files, and say what to do next. Raises Refusal for an invalid name, or a file that exists already."""
     kind, name = args.kind, args.name
     if not NAME.fullmatch(name) or keyword.iskeyword(name):
         raise Refusal(

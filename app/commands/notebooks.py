@@ -1,4 +1,4 @@
-"""Notebooks: the course that comes with the package, copied to a folder of the reader's, or run for its pages in a gallery."""
+"""Notebooks: the course that comes with the package, copied to the reader's folder, or run for its pages in a gallery."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from decodescope.lab.views.chapter import Chapter
 
 COURSE = Path(__file__).resolve().parents[2] / "notebooks"
-SECONDS = 600  # that one cell may take
+SECONDS = 600  # seconds that one cell may take
 KERNEL = "python3"
 PATIENCE = 30  # seconds that a kernel may take to stop
 
 
 def notebooks(args: argparse.Namespace) -> int:
-    """Copy the course into a folder, which is made if it is not there. What the reader wrote there is never written over."""
+    """Copy the course into a folder, which is created if it does not exist. The reader's own files are never overwritten."""
     folder = expand_path(args.folder)
     files = [*sorted(COURSE.glob("*.ipynb")), COURSE / "README.md"]
     try:
@@ -78,16 +78,16 @@ def _copy(file: Path, to: Path) -> None:
 
 
 def _execute(client: NotebookClient, surroundings: dict[str, str]) -> None:
-    """Run a notebook to its end. It runs in a thread of its own, where nbclient takes no interrupt for itself: one that comes
-    to us stops the kernel first."""
+    """Run a notebook to its end.
+    It runs in a thread of its own, where nbclient handles no interrupt itself: our handler stops the kernel first."""
     failed: list[BaseException] = []
     loop = asyncio.new_event_loop()
 
     def work() -> None:
         try:
-            # what a kernel writes about itself is no part of the page
+            # what a kernel writes about itself does not belong on the page
             loop.run_until_complete(client.async_execute(env=surroundings, stderr=subprocess.DEVNULL))
-        except BaseException as error:  # it belongs to who waits
+        except BaseException as error:  # the interrupt belongs to the waiting thread
             failed.append(error)
         finally:
             loop.close()
@@ -101,7 +101,7 @@ def _execute(client: NotebookClient, surroundings: dict[str, str]) -> None:
         _stop(client, loop, worker)
         raise
     finally:
-        atexit.unregister(client._cleanup_kernel)  # nbclient leaves it where a kernel ends early
+        atexit.unregister(client._cleanup_kernel)  # nbclient leaves it if a kernel ends early
     if failed:
         raise failed[0]
 
@@ -113,15 +113,16 @@ def _stop(client: NotebookClient, loop: asyncio.AbstractEventLoop, worker: threa
         kernel = client.km
         if not asked and kernel is not None and kernel.has_kernel:
             asked = True
-            with contextlib.suppress(RuntimeError):  # it ended in this moment, and its loop with it
+            with contextlib.suppress(RuntimeError):  # it ended at this moment, and its loop with it
                 ended: Any = kernel.shutdown_kernel(now=True)  # a coroutine of the manager that nbclient uses
                 asyncio.run_coroutine_threadsafe(ended, loop)
         worker.join(0.2)
 
 
 def chapters(left: dict[str, str], folder: Path = COURSE) -> list[Chapter]:
-    """The notebooks of a folder as chapters, in the order of their names; one that has no outputs is run first, with the kernel
-    of this Python. One that fails is left out, and `left` takes in why. Raises Refusal where there are none, or no kernel."""
+    """The notebooks of a folder as chapters, in the order of their names.
+    A notebook without outputs is run first, with the kernel of this Python. One that fails is left out, and `left` gets the
+    reason. Raises Refusal if there are no notebooks or no kernel."""
     import nbformat
     from jupyter_client.kernelspec import NoSuchKernel
     from nbclient import NotebookClient
@@ -132,7 +133,7 @@ def chapters(left: dict[str, str], folder: Path = COURSE) -> list[Chapter]:
     paths = sorted(folder.glob("*.ipynb"))
     if not paths:
         raise Refusal(f"There are no notebooks in {folder}: leave --course out.")
-    # a bar of progress would stay on the page
+    # a progress bar would stay on the page
     surroundings = {**os.environ, SETTING: "0"}
     pages = []
     with Progress("notebooks", len(paths), "notebooks") as progress, TemporaryDirectory() as place:

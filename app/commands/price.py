@@ -21,7 +21,7 @@ HERE = "here"
 
 
 def price(args: argparse.Namespace) -> int:
-    """Price the pass by both tables, and print where they part."""
+    """Price the pass by both tables, and print where they differ."""
     from decodescope.engine.cost.viewer import compare_costs
 
     bits = parse_bits(args.bits)
@@ -60,12 +60,12 @@ def find_shape(name: str) -> ModelSpec:
     if name in SHAPES:
         return SHAPES[name]
     called, folder, adapter, weights = find_model(name)
-    # what its matrices take is seen in it
+    # with transforms, only the loaded model shows the size of its matrices
     return load(name).spec if weights else describe(folder, called, None, adapter)
 
 
 def find_machine(name: str, data: str | None) -> HardwareProfile:
-    """A machine of the list, or the one at hand, which is measured where it was not before."""
+    """A machine of the list, or this machine, which is measured if it was not before."""
     from decodescope.engine.cost.hardware import device
 
     if name != HERE:

@@ -74,7 +74,7 @@ def report(args: argparse.Namespace) -> int:
 
 
 def _first_method_option(args: argparse.Namespace) -> str:
-    """The first option that says how prompts are decoded, as it is written; empty if there is none."""
+    """The first given option on how prompts are decoded, as written; empty if there is none."""
     usual: dict[str, Any] = {
         "set": [],
         "head": None,
@@ -113,7 +113,7 @@ def as_text(tally: AcceptanceReport) -> str:
 
 
 def open_traces(names: list[str]) -> Iterator[Trace]:
-    """The traces of these files, one after the other; a file that is named again is not counted again, with a note."""
+    """The traces of these files, one after another; a file named twice is counted once, with a note."""
     from decodescope.engine.trace import open_trace
 
     counted: set[Path] = set()
@@ -127,7 +127,7 @@ def open_traces(names: list[str]) -> Iterator[Trace]:
 
 
 class DecodedRuns:
-    """The runs of a method on every prompt. stopped: whether an interrupt ended them early."""
+    """The runs of a method on every prompt. stopped: whether an interrupt ended them early"""
 
     def __init__(self, args: argparse.Namespace):
         self.args = args
@@ -156,11 +156,11 @@ class DecodedRuns:
             print_note(text)
 
     def notes(self) -> list[str]:
-        """What a report on the runs says of their prompts: turns that were not asked."""
+        """Notes of a report on its prompts: turns that were not asked."""
         return [x for x in [summarize_skipped_turns([self.prompts[i].later for i in self.decoded])] if x]
 
     def hints(self) -> list[str]:
-        """What the command line says besides: that a chat template was not used."""
+        """A further note of the command line: that a chat template was not used."""
         return unused_template_note(self.model, map(self._uses_chat, self.decoded))
 
     def _uses_chat(self, i: int) -> bool:
@@ -202,7 +202,7 @@ class DecodedRuns:
             print_note(f"Left out: {len(faults)}. The first, {faults[0]}")
 
     def run(self, i: int) -> dict[int, Trace | Exception]:
-        """The trace of prompt `i`, or why there is none."""
+        """The trace of prompt `i`, or the reason why there is none."""
         from decodescope.engine.model.forward.executor import EngineFault
         from decodescope.engine.session.run import run
 
@@ -243,7 +243,7 @@ class DecodedRuns:
         return done
 
     def _options(self, i: int) -> dict[str, Any]:
-        """How a prompt is decoded; number `i` has the i-th seed behind the first."""
+        """How a prompt is decoded; number `i` has the i-th seed after the first."""
         path = None if self.folder is None else self.folder / f"prompt-{i + 1:04d}.dstrace"
         options: dict[str, Any] = {"models": self.drafts, "max_new_tokens": self.args.max_new_tokens}
         return options | {"seed": self.args.seed + i, "chat": self._uses_chat(i), "path": path}
@@ -255,7 +255,7 @@ def _span(numbers: range) -> str:
 
 
 def _make_traces_folder(name: str) -> Path:
-    """A folder for traces that holds none yet, made if it is not there."""
+    """An empty folder for traces, created if it does not exist."""
     folder = expand_path(name)
     try:
         folder.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""The command `run`: one prompt, or the many of a file of JSON lines."""
+"""The command `run`: decode one prompt, or the prompts of a file of JSON lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .shared.output import print_note
 
 
 def run(args: argparse.Namespace) -> int:
-    """Decode as asked; the exit code."""
+    """Decode as requested; the exit code."""
     many = args.prompt is None and args.prompt_file.endswith(JSON_LINES)
     return _run_many(args) if many else one.run(args)
 

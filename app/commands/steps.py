@@ -1,4 +1,4 @@
-"""The commands `trace find` and `trace fork`: look for a step by a condition, and go on from one with something changed."""
+"""The commands `trace find` and `trace fork`: find a step by a condition, and continue from one with something changed."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def find(args: argparse.Namespace) -> int:
 
 
 def fork(args: argparse.Namespace) -> int:
-    """Repeat the recorded run up to a step, and go on with the change; the exit code."""
+    """Repeat the recorded run up to a step, and continue with the change; the exit code."""
     target = new_trace_path(args.trace)
     from decodescope.engine.session.replay.fork import Fork
     from decodescope.engine.trace import open_trace
@@ -111,7 +111,7 @@ def _parse_change(args: argparse.Namespace, header: Header) -> dict[str, Any]:
 
 
 def _change_record(change: dict[str, Any]) -> dict[str, Any]:
-    """A change as a header holds it: a calibration by its name."""
+    """A change as a header records it: a calibration by its name."""
     settings = {
         part: {knob: f"{MARK}{x.name}" if isinstance(x, CalibratedValue) else x for knob, x in knobs.items()}
         for part, knobs in change.get("settings", {}).items()
@@ -140,7 +140,7 @@ def _fork_method(header: Header, step: int, change: dict[str, Any]) -> Method | 
 def _load_models(
     args: argparse.Namespace, header: Header, method: Method | None
 ) -> tuple[Model, dict[str, Model]]:
-    """The models of the run, by the names that its header has or that are given, and those that the change needs."""
+    """The models of the run, by the names in its header or the given ones, and those that the change needs."""
     roles = {*header.lanes, *(method.lanes if method is not None else ())}
     names = {TARGET: args.model or header.model.get("name"), **further_models(args)}
     lanes: dict[str, Model] = {}

@@ -1,4 +1,4 @@
-"""The command `workload`: requests that ask for some prompts more often than for others, with a cache of answers in front."""
+"""The command `workload`: requests with some prompts more frequent than others, and an answer cache in front."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def workload(args: argparse.Namespace) -> int:
-    """Serve the requests as asked; the exit code."""
+    """Serve the requests as specified; the exit code."""
     out = None if args.out is None else new_file_path(args.out, "--out", "the requests")
     html = None if args.html is None else new_file_path(args.html, "--html", "their picture")
     prompts = drop_duplicates(
@@ -68,7 +68,7 @@ def workload(args: argparse.Namespace) -> int:
 
 
 def drop_duplicates(prompts: list[PromptEntry]) -> list[PromptEntry]:
-    """The prompts, each text once: a cache goes by the exact text."""
+    """The prompts, each text once: a cache compares the exact text."""
     first: dict[str, PromptEntry] = {}
     for prompt in prompts:
         first.setdefault(prompt.text, prompt)
@@ -78,7 +78,7 @@ def drop_duplicates(prompts: list[PromptEntry]) -> list[PromptEntry]:
 def _serve_requests(
     args: argparse.Namespace, prompts: list[PromptEntry], requests: list[int], answers: AnswerCache[list[int]]
 ) -> Iterator[tuple[Lookup, str]]:
-    """Each request, and its text. A prompt that is not held is decoded, as `run` decodes it."""
+    """Each request, and its text. A prompt that is not cached is decoded, as `run` decodes it."""
     from decodescope.engine.session.run import run
 
     method = build_method(args)
@@ -104,7 +104,7 @@ def _serve_requests(
 
 
 def run_flops(trace: Trace) -> float:
-    """What a run cost: operations of all passes of all its models, by the cost model."""
+    """The cost of a run: operations of all passes of all its models, by the cost model."""
     from decodescope.engine.cost.passes import PassPricer
 
     passes = PassPricer(trace.header)
@@ -126,7 +126,7 @@ def _row(lookup: Lookup, prompts: list[PromptEntry]) -> str:
 
 
 def _write(out: Path, lookups: list[Lookup], prompts: list[PromptEntry], texts: dict[int, str]) -> None:
-    """Keep the requests, an object a line; those that were answered have the text too."""
+    """Write the requests, an object per line; answered requests have the text too."""
     lines = []
     for one in lookups:
         query = int(one.query)
@@ -136,7 +136,7 @@ def _write(out: Path, lookups: list[Lookup], prompts: list[PromptEntry], texts: 
 
 
 def _draw(args: argparse.Namespace, html: Path, lookups: list[Lookup], prompts: list[PromptEntry]) -> None:
-    """Keep the picture of the requests, which fetches nothing."""
+    """Write the picture of the requests, which fetches nothing."""
     from decodescope.lab.figures.measured.workload import figure
 
     drawing = figure(lookups, args.capacity, args.evicts, {i: x.name for i, x in enumerate(prompts)})

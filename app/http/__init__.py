@@ -1,1 +1,1 @@
-"""What may come in over HTTP, and how the server starts."""
+"""What requests are allowed over HTTP, and how the server starts."""

@@ -1,4 +1,4 @@
-"""Guard: what may come in at all. A plain ASGI layer around everything, for HTTP and WebSocket alike.
+"""Guard: which requests are allowed at all. A plain ASGI layer around everything, for HTTP and WebSocket alike.
 
 A page on another site can send requests to a local port, or rebind its own name to this machine; so a request must name
 this server (Host) and come from its own page (Origin). Every answer carries headers that keep the page's requests on
@@ -30,8 +30,8 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 BODY = LabLimits().upload << 20  # bytes of one request
 TOO_LARGE = "is larger than {} MiB, which is the limit: record a shorter run, or start the lab with a larger --upload."
 COOKIE = "decodescope"
-# The page library makes functions from strings and writes inline styles: both must stay allowed. Nothing may be fetched
-# from, sent to, or framed by another place.
+# The page library makes functions from strings and writes inline styles: both must stay allowed. Nothing may be fetched from,
+# sent to, or framed by another origin.
 POLICY = "; ".join(
     (
         "default-src 'self'",
@@ -97,11 +97,11 @@ class Guard:
             return
         with contextlib.suppress(
             ClientDisconnect
-        ):  # who asked has gone in the middle of a body: nobody waits for an answer
+        ):  # the client left in the middle of a body: nobody waits for an answer
             await self.app(scope, self._limit_body(receive), _with_headers(send))
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        """Status and sentence, if this request goes no further."""
+        """Status and sentence, if this request is refused."""
         hosts = _header_values(scope, b"host")
         if len(hosts) != 1 or not self._is_known_host(hosts[0]):
             return 403, (
@@ -132,7 +132,7 @@ class Guard:
         return host in self.exact or (name in self.any_port and (not rest or rest[1:].isdigit()))
 
     def _limit_body(self, receive: Receive) -> Receive:
-        """The same messages; a body that grows over the limit is cut off as if the client had left."""
+        """The same messages; a body larger than the limit is cut off as if the client had left."""
         read = 0
 
         async def counted() -> MutableMapping[str, Any]:
@@ -180,7 +180,7 @@ def _is_same_origin(origin: str, host: str) -> bool:
 
 
 def _stop_after_close(send: Send) -> Send:
-    """`send`, which says nothing more where the server has refused a body that is no HTTP before we could answer."""
+    """`send`, which sends nothing more after the server refused a body that is not HTTP, before we could answer."""
     answered = False
 
     async def sent(message: MutableMapping[str, Any]) -> None:

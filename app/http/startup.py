@@ -1,4 +1,4 @@
-"""Late: an application that answers at once, while the real one is still being built in the background."""
+"""Startup: an application that answers at once, while the real one is still being built in the background."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ body { margin: 24px; font: 15px/1.5 -apple-system, "Segoe UI", Roboto, "Liberati
 const asks = () => fetch("/ds/state", { cache: "no-store" }).then((answer) => answer.status !== 503, () => false);
 setInterval(() => asks().then((there) => there && location.reload()), 1000);
 </script></body></html>
-"""  # a refresh by <meta> would leave an address with a # where it is
+"""  # a <meta> refresh would keep an address with a # unchanged
 
 
 class StartupApp:
@@ -32,7 +32,7 @@ class StartupApp:
         self._context: Any = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection, or the server's beginning and end."""
+        """Serve one connection, or the server's start and end."""
         if scope["type"] == "lifespan":
             await self._run_lifespan(receive, send)
         elif self.app is not None:

@@ -1,4 +1,4 @@
-"""Watchers: the open streams of events of one route, counted."""
+"""Stream limiter: counts the open event streams of one route."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from fastapi.responses import Response, StreamingResponse
 
 
 class StreamLimiter:
-    """How many streams are open; at most `most`. refused(status, sentence) makes a refusal."""
+    """The number of open streams; at most `most`. refused(status, sentence) makes a refusal."""
 
     def __init__(self, most: int, refused: Callable[[int, str], Response]):
         self.most, self._refused = most, refused
         self._open = 0
 
     def answer(self, events: Callable[[], AsyncIterator[bytes]]) -> Response:
-        """The stream of `events`, counted from its first byte until it is left; a refusal where as many are open as may be."""
+        """The stream of `events`, counted from its first byte until the reader leaves; a refusal if the limit is reached."""
         if self._open >= self.most:
             return self._refused(503, f"{self._open} pages are watching, which is the limit; close one.")
 

@@ -25,9 +25,10 @@ from decodescope.engine.session.method import default_part
 
 # The preset that the controls begin with, and the preset that supplies the drafter if there is no draft model.
 FIRST, ALONE = declarations.FIRST, "lookup"
-# The knobs of the parts of a kind, drawn by lab/web/run_form/knobs.js, which asks for what they declare and holds what was
-# set: {part: {knob: value}}. One input for all of them: the page library looks through all inputs of a page for each of them,
-# before the page answers. What is shown comes as a text: the library takes each quoted word of a script for an event.
+# The knobs of the parts of a kind, drawn by lab/web/run_form/knobs.js. It requests their declarations and holds the values
+# that were set: {part: {knob: value}}. There is one input for all of them: for each input, the page library looks through all
+# inputs of a page before the page answers. The displayed value is a text: the library takes each quoted word of a script for
+# an event.
 KNOBS = """
 const parts = JSON.parse(%s);
 const tell = () => window.decodescope((page) => page.showKnobPanel(element, parts, props.value, set));
@@ -42,7 +43,7 @@ Values = dict[str, Any]  # knob -> value, as a record has it
 
 
 def escape_markup(text: str) -> str:
-    """Text that a field which understands markup shows as it is."""
+    """Escape text, so that a field with markup shows it as it is."""
     return re.sub(r"([\\`*_{}\[\]<>()#+!|$~&])", r"\\\1", text)
 
 
@@ -68,11 +69,11 @@ class MethodControls:
 
     @property
     def model_inputs(self) -> list[gr.Dropdown]:
-        """The inputs that say which models there are, in the order in which `named` takes their values."""
+        """The inputs for the models, in the order in which `named` takes their values."""
         return [*self.models.values(), *self.weights.values()]
 
     def model_names(self, values: Sequence[Any]) -> dict[str, str]:
-        """Role -> the model that these values of `of_models` choose, with what is made of it first."""
+        """Role -> the model that these values of `of_models` choose, with its weight transforms."""
         names = {role: str(name) for role, name in zip(self.models, values, strict=False) if name}
         for role, text in zip(self.weights, values[len(self.models) :], strict=False):
             if role in names and isinstance(text, str) and text.strip():
@@ -80,7 +81,7 @@ class MethodControls:
         return names
 
     def part_values(self, values: Sequence[Any]) -> Sequence[Any]:
-        """The values of `parts` among those of inputs that end with all of `inputs`."""
+        """The values of `parts`, from the values of inputs that end with all of `inputs`."""
         return values[-len(self.parts) - len(self.knobs) : -len(self.knobs)]
 
     def visibility(self, *chosen: Any) -> list[Any]:
@@ -99,8 +100,8 @@ class MethodControls:
         }
 
     def read(self, values: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Values]]:
-        """Names and settings for Method.from_names, of what is shown; the rest is left out. Raises RequestRefusal for what
-        is no name."""
+        """Names and settings for Method.from_names, of the shown parts; the rest is left out.
+        Raises RequestRefusal for an invalid name."""
         names = dict(zip(self.parts, values, strict=False))
         uses = used_kinds(names)
         names = {kind: chosen for kind, chosen in names.items() if kind in uses and chosen}
@@ -113,17 +114,18 @@ class MethodControls:
             for name in _as_list(names.get(kind, [])):
                 if begin := self.begins[kind].get(name):
                     mine = _as_mapping(_as_mapping(held).get(name))
-                    # a chain's samplers are set by their own names, the other parts by their kind
+                    # samplers of a chain have settings under their own names, the other parts under their kind
                     settings[name if kind == "sampler" else kind] = {
                         knob: mine.get(knob, x) for knob, x in begin.items()
                     }
         return names, settings
 
     def part_updates(self, choice: RunChoice) -> list[Any]:
-        """What `parts` and then `knobs` become for these settings. A knob that they do not set has its default where they
-        name its part; what they do not name goes back to how it began.
+        """The new values of `parts` and then `knobs` for these settings.
+        A knob that they do not set gets its default if they name its part. Parts that they do not name get their initial
+        values.
 
-        Names and values that do not exist, as an old link may hold, are passed over.
+        Names and values that do not exist, as an old link may hold, are ignored.
         """
         chosen = {
             kind: _component_or_default(kind, choice.names.get(kind), part.value)
@@ -146,7 +148,8 @@ class MethodControls:
         return updates
 
     def _knob_values(self, kind: str, name: str, settings: Mapping[str, Any], named: bool) -> Values:
-        """What the knobs of a component become: as it is set, else the default if it was named, else as it began."""
+        """The new values of a component's knobs: as set, else the default if the component was named, else the initial
+        value."""
         held = dict(self.begins[kind][name])
         for knob in registry(kind)[name].params():
             value = settings.get(knob.name)
@@ -156,7 +159,7 @@ class MethodControls:
                 elif named:
                     held[knob.name] = knob.record(knob.default)
             except ParamError:
-                pass  # it stays as it began
+                pass  # it keeps its initial value
         return held
 
     def choice(
@@ -171,8 +174,8 @@ class MethodControls:
         ignore_eos: Any,
         *values: Any,
     ) -> RunChoice:
-        """What all inputs together say; a prompt that is no text is none, and so is a level. Only true is on. Raises Refused
-        where a part has no name."""
+        """The choice that all inputs make together. Raises Refused if a part has no name.
+        A prompt or level that is not text counts as none. A switch is on only if it is true."""
         many, text = len(self.model_inputs), prompt if isinstance(prompt, str) else ""
         models = self.model_names(values[:many])
         names, settings = self.read(values[many:])
@@ -190,8 +193,8 @@ class MethodControls:
         return RunChoice(text, names, settings, _whole_number(seed), _whole_number(max_new), **said)
 
     def model_updates(self, models: Mapping[str, str], key: Callable[[str], str | None]) -> list[Any]:
-        """What `of_models` become for these models (role -> name); key(name): of one that there is, its key. One that there is
-        not is passed over; without a target they stay as they are."""
+        """The new values of `of_models` for these models (role -> name); key(name): the key of an existing model.
+        Unknown models are ignored; without a target the values stay."""
         if TARGET not in models:
             return [gr.skip()] * len(self.model_inputs)
         parted = {role: without_weights(models.get(role, "")) for role in self.weights}
@@ -206,7 +209,7 @@ class MethodControls:
 
 
 def build(*, draft: bool) -> MethodControls:
-    """Lay out the controls of a method, here and now. draft: whether there is a draft model to begin with."""
+    """Create the controls of a method at the present place of the layout. draft: whether there is a draft model at first"""
     table = MethodControls()
     preset = (
         PRESETS[FIRST].names
@@ -214,7 +217,7 @@ def build(*, draft: bool) -> MethodControls:
         else {**PRESETS[FIRST].names, "drafter": PRESETS[ALONE].names["drafter"]}
     )
     begin: dict[str, Any] = {kind: preset.get(kind, default_part(kind).name) for kind in KINDS}
-    uses = used_kinds(begin)  # the others are hidden from the start, not when somebody first chooses
+    uses = used_kinds(begin)  # the others are hidden from the start, not only after a choice
     for kind, first in begin.items():
         shelf = {name: cls for name, cls in registry(kind).items() if cls.listed}
         choices = [(cls.title or name, name) for name, cls in shelf.items()]
@@ -251,7 +254,7 @@ def _panel(kind: str, shown: Sequence[str]) -> gr.HTML:
 
 
 def _cautions(kind: str, chosen: Any) -> str | None:
-    """The cautions of what is chosen."""
+    """The cautions of the chosen components."""
     said = [registry(kind)[name].caution for name in _as_list(chosen) if name in registry(kind)]
     return escape_markup(" ".join(x for x in said if x)) or None
 
@@ -261,12 +264,12 @@ def _as_list(chosen: Any) -> list[str]:
 
 
 def _as_mapping(value: Any) -> Mapping[str, Any]:
-    """What a browser holds, if it is a mapping; else nothing."""
+    """The browser's value, if it is a mapping; else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def _component_or_default(kind: str, wanted: Any, otherwise: Any) -> Any:
-    """The wanted component, or list of samplers, if there is such; else `otherwise`."""
+    """The wanted component, or list of samplers, if it exists; else `otherwise`."""
     names = (
         [x for x in _as_list(wanted) if x in registry(kind) and registry(kind)[x].listed] if wanted else []
     )
@@ -276,6 +279,6 @@ def _component_or_default(kind: str, wanted: Any, otherwise: Any) -> Any:
 
 
 def _whole_number(value: Any) -> int:
-    """A number box's value; -1, which no box allows, for what is no whole number."""
+    """A number box's value; -1, which no box allows, if it is not a whole number."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return int(value) if number and value == int(value) else -1

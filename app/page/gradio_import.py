@@ -1,4 +1,4 @@
-"""Library: the page's library without what it does for editors and notebooks while it is imported."""
+"""Gradio import: import the page library without its work for editors and notebooks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ STUBS = (
     "gradio.component_meta",
     "create_or_modify_pyi",
 )  # the module and its function that writes an editor's stubs
-UNUSED = ("IPython",)  # it asks for them where they are installed, and is content without
+UNUSED = ("IPython",)  # it imports them if they are installed, and works without them
 LATER = ("pandas",)  # it names them on import, and needs them for inputs that the page does not have
 
 
 class _ImportFinder(MetaPathFinder):
-    """Refuses what is unused, puts off what is needed later, and keeps the module that writes stubs from writing any."""
+    """Rejects unused modules, defers modules needed later, and keeps the stub module from writing stubs."""
 
     def __init__(self) -> None:
         self.written: tuple[ModuleType, object] | None = None
@@ -27,7 +27,7 @@ class _ImportFinder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """No spec, and so the next finder's, for all but those three."""
+        """Return no spec, so the next finder is asked, for all but those three."""
         if name in UNUSED:
             raise ModuleNotFoundError(f"{name} is not needed here", name=name)
         spec = PathFinder.find_spec(name, path) if name in (STUBS[0], *LATER) else None

@@ -1,4 +1,4 @@
-"""Head: what must stand in the page itself, so that the picture is drawn before the page library has started."""
+"""Head: the part of the page that draws the picture before the page library has started."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ HEAD = b"""
 
 
 class HeadMiddleware:
-    """Puts HEAD at the beginning of the page's head. The page library adds what it is given only once it runs. The page is
-    not kept by the browser: an old one, shown while a new server is starting, would ask for parts that do not come."""
+    """Puts HEAD at the beginning of the page's head, because the page library adds its own only once it runs.
+    The browser does not cache the page: an old one, shown while a new server starts, would request parts that do not come."""
 
     def __init__(self, app: App):
         self.app = app

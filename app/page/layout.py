@@ -1,4 +1,4 @@
-"""The page: layout and events. What moves on it is drawn by lab/web/scope.js; values go there as data, never as markup."""
+"""The page: layout and events. lab/web/scope.js draws what moves on it; values go there as data, never as markup."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from decodescope.engine.trace.records.events import LEVELS
 
 from . import controls
 
-# Again behind the library's own styles, so that ours win; the first time they come with head.py.
+# Again after the library's own styles, so that ours win; the first time they come with head.py.
 STYLES = """
 <link rel="stylesheet" href="/ds/web/styles/scope.css">
 <link rel="stylesheet" href="/ds/web/styles/page.css">
 <link rel="stylesheet" href="/ds/web/styles/walk.css">
 """
-# The scripts of the parts below: each hands its element to the page module, which lab/web/boot.js gives out. `value` is
-# JSON, put in by textContent.
+# The scripts of the parts below: each passes its element to the page module, which lab/web/boot.js provides. `value` is JSON,
+# inserted by textContent.
 TOP = "window.decodescope((page) => page.showHeader(element));"
 VIEW = "window.decodescope((page) => page.showPicture(element));"
 TRANSPORT = "window.decodescope((page) => page.showTransport(element));"
@@ -59,9 +59,9 @@ watch('value', tell);
 COPIES = "window.decodescope((page) => page.showCopyButtons(element));"
 KEPT = "() => window.decodescope((page) => page.readSettings())"
 EMPTY = "<div></div>"
-OWN = ""  # no preset; a list with nothing chosen would report a choice to everybody who walks over it with the keyboard
-SHOWN = ("draft",)  # of the lists of further models; the others are, where a method asks for them
-RECORDED = (  # what the levels hold, and cost
+OWN = ""  # no preset; a list without a choice would report a choice to everybody who passes it with the keyboard
+SHOWN = ("draft",)  # of the lists of further models; the others are shown if a method needs them
+RECORDED = (  # content and cost of the levels
     "decisions: drafts, tests, likeliest tokens; some 2 kB a step. full: whole distributions and attention too, for "
     "what-if about temperature; 4 bytes per token of the vocabulary and row. summary: neither."
 )
@@ -69,12 +69,12 @@ REFERENCE = (  # the same for an additional full cache
     "to see what eviction and packing cost: the attention that is missed, and how far the distribution drifts. All text "
     "is read a second time, which the run's times leave out."
 )
-WHOLE = (  # the same of the model that the target was made of
+WHOLE = (  # the same for the model that the target was made from
     "to see what the transforms of its weights cost: how far each distribution is from the one before, and what that would "
     "have said. Its weights are loaded too, and all text is read a second time."
 )
-# seconds after which the library looks again whether somebody pressed anything, and how far that is; its own thousand looks a
-# second are a third of what the server needs while four runs arrive
+# seconds after which the library checks again for events, and its progress interval; its own thousand checks a second take a
+# third of the server's time while four runs arrive
 LOOKS = (0.02, 0.1)
 MOST_KEPT = 4 << 20  # characters of settings that are read
 # preprocess: off, because the library would turn numbers, lists and objects into text, and true into a number. What it cannot
@@ -192,7 +192,7 @@ def build_page(play: RunService) -> gr.Blocks:
 
 
 def _enable_queue(demo: gr.Blocks) -> gr.Blocks:
-    """The page with the queue of what is pressed."""
+    """The page with the queue of its events."""
     demo.queue(default_concurrency_limit=4, max_size=64, api_open=False)
     demo._queue.sleep_when_free, demo._queue.progress_update_sleep_when_free = LOOKS
     return demo
@@ -207,7 +207,7 @@ def _number_inputs(begin: RunChoice) -> tuple[gr.Number, gr.Number]:
 
 
 def _prompt_inputs(begin: RunChoice) -> tuple[gr.Textbox, gr.Checkbox, gr.Checkbox]:
-    """The prompt, whether it is put as a user's turn, and whether the text goes on after the end token."""
+    """The prompt, whether it is put as a user's turn, and whether the text continues after the end token."""
     prompt = gr.Textbox(begin.prompt, label="Prompt", lines=3, max_lines=12, elem_id="ds-prompt")
     with gr.Row(elem_id="ds-switches"):
         more: Any = dict(interactive=True, container=False, min_width=120)
@@ -224,7 +224,7 @@ def _level_input(begin: str) -> gr.Dropdown:
 
 
 def _record_inputs(begin: RunChoice) -> tuple[gr.Dropdown, gr.Checkbox, gr.Checkbox]:
-    """How much is recorded, and who reads along."""
+    """The trace level, and the references that run too."""
     level = _level_input(begin.level)
     cache, whole = _reference_inputs(begin.reference)
     return level, cache, whole
@@ -243,7 +243,7 @@ def _reference_inputs(begin: Along) -> tuple[gr.Checkbox, gr.Checkbox]:
 
 
 def _reference_states(reference: Along) -> tuple[bool, bool]:
-    """The two boxes of who reads along."""
+    """The states of the two check boxes for references."""
     return reference is True, reference == "model"
 
 
@@ -258,8 +258,8 @@ def _model_rows(
 
 
 def _base_model(play: RunService, role: str) -> str:
-    """The model that the page begins with in a role, without what is made of it; empty where there is none. A list without a
-    box for that has it whole."""
+    """The initial model of a role, without its transforms; empty if there is none.
+    A list without a box for transforms has it with them."""
     name = play.models.names.get(role, "")
     return str(without_weights(name)[0]) if role in (TARGET, *SHOWN) else name
 
@@ -279,7 +279,7 @@ def _model_dropdown(
 
 
 def _weight_dropdowns(play: RunService) -> dict[str, gr.Dropdown]:
-    """By role, what is made of a model before a run; what is not in the list may be typed."""
+    """The weight transforms of a model before a run, by role; a transform that is not in the list may be typed."""
     rows = [("none", ""), *((cls.title, name) for name, cls in registry("weights").items())]
     more: Any = dict(min_width=120, filterable=True, allow_custom_value=True, interactive=True)
     with gr.Row(elem_id="ds-make"):
@@ -303,8 +303,8 @@ def _connect_run(
     other: gr.Dropdown,
     first: list[Any],
 ) -> None:
-    """Run, one method or two, and the sentence why not. (What is said of the settings goes elsewhere: the one would take
-    the place of the other before it was read.)"""
+    """Run, one method or two, and the sentence why it cannot.
+    Messages on the settings go elsewhere, because one would replace the other before it was read."""
 
     def start(request: gr.Request, second: str | None, *values: Any) -> dict[str, Any]:
         try:
@@ -361,7 +361,7 @@ def _connect_settings(  # noqa: PLR0913
                 _chat_update(play, choice),
                 *shown,
             ]
-        except Exception as error:  # the library would leave all later changes unheard
+        except Exception as error:  # without this the library would ignore all later changes
             return [{"refused": explain_error(error)}, *[gr.skip()] * (len(said) - 1)]
 
     def chosen(*values: Any) -> list[Any]:
@@ -402,10 +402,10 @@ def _connect_settings(  # noqa: PLR0913
     everything = [
         *first,
         *table.inputs,
-    ]  # what they make is composed, and its preset named, by `checked` alone
+    ]  # `checked` alone composes the result and names its preset
     quiet: Any = dict(show_progress_on=started, **PRIVATE)  # one box is updated, not hundreds: see PRIVATE
     last: Any = dict(inputs=everything, trigger_mode="always_last", **quiet)
-    # not `input`, which comes with every list that the focus leaves, nor `select`, which no key sends
+    # not `input`, which fires for every list that loses focus, nor `select`, which no key triggers
     gr.on(
         [part.change for part in table.parts.values()], chosen, outputs=[*table.parts.values(), *said], **last
     )
@@ -435,9 +435,9 @@ def _connect_settings(  # noqa: PLR0913
 def _preset_updates(
     name: str, table: controls.MethodControls, play: RunService, values: Sequence[Any], count: int
 ) -> list[Any]:
-    """What prompt, chat template, the lists of models (now `values`), the controls and the place of a refusal, `count` in
-    all, become for a preset; where a model that it is for is not here they stay. What the preset does not change is left alone:
-    another model may have been chosen there meanwhile."""
+    """The new values for a preset: prompt, chat template, model lists (now `values`), controls and the refusal, `count` in all.
+    If a model of the preset is not here, they stay. What the preset does not change is left alone: another model may have
+    been chosen meanwhile."""
     preset = PRESETS.get(name)
     if preset is None:
         return [gr.skip()] * count
@@ -463,8 +463,8 @@ def _preset_updates(
 
 
 def _settings_summary(play: RunService, composed: Composition) -> dict[str, Any]:
-    """What the page shows of settings: what a run takes of the memory, what a chat template makes of the prompt, notes on it,
-    and why they cannot run; and the settings, to be kept."""
+    """A summary of settings for the page: memory of a run, prompt in its chat template, notes on it, and why they cannot run.
+    It also contains the settings, for storage."""
     choice = composed.choice
     read = play.encode_prompt(choice) if choice.chat else None
     takes = play.estimate_memory(choice, method=composed.method)
@@ -478,7 +478,7 @@ def _settings_summary(play: RunService, composed: Composition) -> dict[str, Any]
 
 
 def _chat_update(play: RunService, choice: RunChoice) -> dict[str, Any]:
-    """What becomes of the switch for the chat template: off and disabled, with the reason, where the target has none."""
+    """The state of the switch for the chat template: off and disabled, with the reason, if the target has none."""
     reader = play.models.reader(play.model_keys(choice).get(TARGET, ""))
     there = has_chat_template(play, play.model_keys(choice))
     if there or reader is None:

@@ -1,1 +1,1 @@
-"""What the page asks the server, one file a tab."""
+"""The HTTP routes of the page, one file per tab."""

@@ -1,4 +1,4 @@
-"""Caching: the routes of the Cache page: maps and lives of entries, what two runs keep, where a text went, attention."""
+"""Cache: the routes of the Cache page: maps and lifetimes of entries, what two runs keep, searched text, attention."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BODY = 4096  # bytes of a request to record
 
 
 class _LivesCache:
-    """The lives of the runs that were asked for last, each as far as its run has come."""
+    """The lifetimes of the runs requested last, each as far as its run has come."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, tuple[RecordStream, EntryLifetimes, threading.Lock]] = OrderedDict()
@@ -92,7 +92,7 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
         return await answer_for_run(play, refused, run, lived, "The cache of this run cannot be shown")
 
     def view(path: str, show: Callable[[Request, RecordStream, EntryLifetimes], dict[str, Any]]) -> None:
-        """Answer questions about a run with what `show` says of it."""
+        """Answer questions about a run with the result of `show`."""
 
         @api.get(f"/ds/run/{{run}}/cache{path}")
         async def shown(run: str, request: Request) -> Response:
@@ -138,7 +138,7 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
 
 
 def _overview(request: Request, channel: RecordStream, lives: EntryLifetimes) -> dict[str, Any]:
-    """The map after a step, and what the policy keeps for which reason."""
+    """The map after a step, with the reason why the policy keeps each entry."""
     i = _step_param(request, lives)
     columns = min(_int_param(request, "columns", COLUMNS, 1, COLUMNS), max(40, 60_000 // lives.rows))
     step = step_at(channel, i)
@@ -185,7 +185,7 @@ def _overview(request: Request, channel: RecordStream, lives: EntryLifetimes) ->
 
 
 def _head_entries(request: Request, channel: RecordStream, lives: EntryLifetimes) -> dict[str, Any]:
-    """The positions of one layer and head after a step, a stretch of them."""
+    """A stretch of the positions of one layer and head after a step."""
     i, row = _step_param(request, lives), _int_param(request, "row", 0, 0, lives.rows - 1)
     n = lives.length[i]
     first = _int_param(request, "from", 0, 0, n)
@@ -214,7 +214,7 @@ def _head_entries(request: Request, channel: RecordStream, lives: EntryLifetimes
 
 
 def _lives(request: Request, channel: RecordStream, lives: EntryLifetimes) -> dict[str, Any]:
-    """Lives of a stretch of positions by a step."""
+    """Lifetimes of a stretch of positions up to a step."""
     i = _step_param(request, lives)
     first = _int_param(request, "from", 0, 0, lives.length[i])
     rows = lives.table(i, first, first + _int_param(request, "many", 64, 1, ENTRIES))
@@ -269,7 +269,7 @@ def _heavy_hitters(request: Request, channel: RecordStream, lives: EntryLifetime
     elif seen is not None:
         recorded = [k for k in range(lives.rows) if not np.isnan(seen[k]).any()]
         worth = np.nan_to_num(seen)
-    else:  # what is old and still held says by itself that it is rated highly
+    else:  # no scores: old entries that are still held count as rated highly
         old = np.arange(held.shape[1]) < lives.window_start(held.shape[1])
         worth = np.where(held & old, 1.0, 0.0) if not held.all() else np.zeros(held.shape)
     mine = worth[recorded].mean(0) if row is None else worth[row]
@@ -302,7 +302,7 @@ def _find_text(request: Request, channel: RecordStream, lives: EntryLifetimes) -
 
 
 def _attention(request: Request, channel: RecordStream, lives: EntryLifetimes) -> dict[str, Any]:
-    """The softmax weights of one layer and head in a step, where they are recorded."""
+    """The softmax weights of one layer and head in a step, if they are recorded."""
     i = _step_param(request, lives)
     step = step_at(channel, i)
     fields = step.fields
@@ -316,7 +316,7 @@ def _attention(request: Request, channel: RecordStream, lives: EntryLifetimes) -
     seen, rows = weights.pop("known"), weights.pop("rows")
     length = lives.length[i]
     first, newest = lives.sinks or 1, lives.near or 16
-    # the row of a committed token: the root first, then what was accepted behind it
+    # the row of a committed token: the root first, then the accepted tokens after it
     begin = step.n - 1
     return {
         "step": i,
@@ -335,7 +335,7 @@ def _attention(request: Request, channel: RecordStream, lives: EntryLifetimes) -
 def _compare_runs(
     request: Request, lives: EntryLifetimes, other: str, beside: EntryLifetimes
 ) -> dict[str, Any]:
-    """What two runs of one prompt hold of the text that they share; other: the second one's id. Raises Refused."""
+    """Which entries two runs of one prompt hold of the text that they share; other: the second one's id. Raises Refused."""
     i = _step_param(request, lives)
     if (beside.layers, beside.heads) != (lives.layers, lives.heads):
         raise RequestRefusal(
@@ -356,8 +356,8 @@ def _compare_runs(
 
 
 def _shared_prefix_tree(request: Request, channel: RecordStream, lives: EntryLifetimes) -> dict[str, Any]:
-    """The tree of entries that several texts have in common after a step: [node before it, first position, the one behind the
-    last, texts that read it] by node, and the bytes that it saves; no nodes where there are none."""
+    """The tree of entries that several texts share after a step, and the bytes that it saves.
+    Each node is [node before it, first position, end position, texts that read it]. There are no nodes without such entries."""
     step = step_at(channel, _step_param(request, lives))
     change = next((x for x in step.cache if x.lane == "target" and x.shared is not None), None)
     if change is None or change.shared is None:
@@ -436,13 +436,13 @@ def _step_param(request: Request, lives: EntryLifetimes) -> int:
 
 
 def _attention_mass(step: Step, lives: EntryLifetimes) -> np.ndarray | None:
-    """uint8 [layers, heads, n] of attention that the entries have drawn by this step, where it was recorded."""
+    """uint8 [layers, heads, n] of attention that the entries have drawn by this step, if it was recorded."""
     mass = next((x.mass for x in step.cache if x.lane == "target"), None)
     return mass if mass is not None and mass.shape[:2] == (lives.layers, lives.heads) else None
 
 
 def _read_entries(step: Step, lives: EntryLifetimes) -> np.ndarray | None:
-    """uint8 [layers, heads, n] of what the step's last pass has read, where it did not read all."""
+    """uint8 [layers, heads, n] of the entries read by the step's last pass, if it did not read all."""
     read = next((x.read for x in step.cache if x.lane == "target"), None)
     return read if read is not None and read.shape[:2] == (lives.layers, lives.heads) else None
 
@@ -450,8 +450,8 @@ def _read_entries(step: Step, lives: EntryLifetimes) -> np.ndarray | None:
 def _mass_history(
     record: Callable[[int], Step], lives: EntryLifetimes, position: int, first: int, last: int
 ) -> tuple[list[int], list[str] | None]:
-    """Steps first..last, at most SAMPLES of them, and per step the mass of a position, uint8 [rows], packed; None where no
-    step has it."""
+    """Steps first..last, at most SAMPLES of them, and per step the mass of a position, uint8 [rows], packed.
+    None if no step has it."""
     every = max(1, -(-(last - first + 1) // SAMPLES))
     steps = sorted({*range(first, last + 1, every), last})
     columns, some = [], False

@@ -1,7 +1,7 @@
-"""Calibrations: the routes by which the page shows what a calibrated knob risks, of the files in the user's folder.
+"""Calibrations: the routes that show the risk of calibrated knobs, from the files in the user's folder.
 
-GET /ds/calibrations        those that are there, a line each
-GET /ds/calibrations/NAME   one of them: its curve, and what its test chooses on halves of the texts; or its exits
+GET /ds/calibrations        the existing ones, a line each
+GET /ds/calibrations/NAME   one of them: its curve, and the choices of its test on halves of the texts; or its exits
 
 A name, never a path: no file elsewhere is opened.
 """
@@ -73,7 +73,7 @@ def _summary(name: str, one: CalibratedValue) -> dict[str, Any]:
 
 
 def _exits_record(name: str, one: ConformalThresholds) -> dict[str, Any]:
-    """Thresholds by exit: of each its threshold, and the shares that agreed and that leave there."""
+    """Thresholds by exit: for each its threshold, and the shares that agreed and that exit there."""
     return _summary(name, one) | {
         "exits": [*zip(one.value, one.agreed, one.leave, strict=True)],
         "wrong": one.wrong,

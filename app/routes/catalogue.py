@@ -1,4 +1,4 @@
-"""Methods: the route of the page's catalogue: what each part does, what it needs, and what it gains."""
+"""Catalogue: the route of the page's list of methods: what each part does, what it needs, and its gain."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
 
 
 def query_models(request: Request) -> dict[str, str]:
-    """Role -> model of the page that asks: ?target=lab&draft=lab-draft; without a target nothing, those that a page begins
-    with."""
+    """Role -> model of the requesting page: ?target=lab&draft=lab-draft.
+    Without a target it is empty, which means the models that a page begins with."""
     asked = {role: name for role, name in request.query_params.items() if name}
     return asked if TARGET in asked else {}
 
@@ -64,7 +64,7 @@ def part_row(part: dict[str, Any], play: RunService, chosen: Mapping[str, str]) 
 
 
 def needs(part: dict[str, Any]) -> list[str]:
-    """What a part asks for, in words; empty: nothing but the model."""
+    """The requirements of a part, in words; empty: nothing but the model."""
     asked, words = part["needs"], role_titles(part["needs"]["models"])
     words += [f"trained heads ({name})" for name in asked["heads"]]
     words += ["model without a causal mask"] * (asked["sides"] == "both")
@@ -75,7 +75,7 @@ def needs(part: dict[str, Any]) -> list[str]:
 
 
 def role_titles(roles: Iterable[str]) -> list[str]:
-    """The models in these roles, in words; several draft models are one need."""
+    """The models in these roles, in words; several draft models count as one."""
     return list(
         dict.fromkeys("draft model" if role in DRAFTS else role_title(role).lower() for role in roles)
     )

@@ -1,4 +1,4 @@
-"""Comparing: the routes of the Compare page: runs of several methods on one prompt, their events in one stream, figures."""
+"""Compare: the routes of the Compare page: runs of several methods on one prompt, their events in one stream, figures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .library import FRESH
 
 BODY = 4 * PROMPT  # bytes of a question
 WATCHED = 64  # open streams of several runs
-SPARED = ("laws", "passes")  # of a step: no pane shows them, whatever is chosen there
+SPARED = ("laws", "passes")  # parts of a step that no pane shows
 AFTER = re.compile(r"-?[0-9]{1,11}(,-?[0-9]{1,11}){0,3}")
 
 

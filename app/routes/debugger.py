@@ -1,5 +1,5 @@
-"""Debugging: the routes of the Debugger page. Nodes are counted as on the wire: 0 is the root, drafted ones follow, the
-target's own token is the last one.
+"""Debugger: the routes of the Debugger page. Nodes are counted as on the wire: 0 is the root, drafted ones follow, the target's
+own token is the last one.
 
 GET  /ds/conditions                names of the language, of functions too, and how long a text may be; rules and ways to break
                                    ties that a what-if can ask for
@@ -73,7 +73,7 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
 def _add_condition_routes(
     api: FastAPI, play: RunService, refused: Callable[[int, str], Response], of: Of
 ) -> None:
-    """Conditions: what they may ask for, whether a text is one, and those that stop a run."""
+    """Conditions: their vocabulary, whether a text is one, and those that stop a run."""
 
     @api.get("/ds/conditions")
     def names() -> Response:
@@ -121,7 +121,7 @@ def set_breakpoints(play: RunService, channel: RecordStream, texts: list[str]) -
 
 
 def _add_search_routes(api: FastAPI, refused: Callable[[int, str], Response], of: Of) -> None:
-    """What is looked for in a record, and what is watched over its steps."""
+    """Searches in a record, and watches over its steps."""
 
     @api.get("/ds/run/{run}/find")
     async def find(run: str, request: Request) -> Response:
@@ -160,7 +160,7 @@ def _add_search_routes(api: FastAPI, refused: Callable[[int, str], Response], of
 
 
 def _add_whatif_routes(api: FastAPI, play: RunService, of: Of) -> None:
-    """What would have been: decisions judged again, and runs that go on in another way."""
+    """What-if: decisions judged again, and runs that continue in another way."""
     branches = ForkIndex(play)
 
     @api.post("/ds/run/{run}/whatif")
@@ -183,7 +183,7 @@ def _add_whatif_routes(api: FastAPI, play: RunService, of: Of) -> None:
 
 
 def language_names() -> list[dict[str, Any]]:
-    """The names of the language, as a page lists them; watch: what a page watches of it to begin with, or whether it can."""
+    """The names of the language, as a page lists them; watch: the page's initial watch on it, or whether it can have one."""
     rows: list[dict[str, Any]] = [
         {"name": name, "meaning": x.meaning, "example": x.example, "kind": x.kind, "per": x.per}
         for name, x in FACTS.items()
@@ -281,8 +281,8 @@ def step_values(channel: RecordStream, figure: Condition, first: int, last: int)
 def watch_steps(
     channel: RecordStream, condition: Condition, first: int, way: int
 ) -> Iterator[tuple[Step, ConditionResult]]:
-    """The steps from `first` on in that direction, each with what the condition says of it; one that is running begins at
-    0 and goes forward."""
+    """The steps from `first` on in that direction, each with the condition's result.
+    A search in a running run begins at 0 and goes forward."""
     if channel.wire is None:
         return
     watch = condition.watch_run(channel.wire.header)

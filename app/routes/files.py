@@ -1,4 +1,4 @@
-"""Files: the route by which the page brings a file for a knob that takes one."""
+"""Files: the route for uploading the file of a knob."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
 
     @api.post("/ds/files/{kind}/{name}/{knob}")
     async def taken(kind: str, name: str, knob: str, request: Request) -> Response:
-        """Keep the body, a text file that is called ?name=..., and answer with what the knob holds from now on."""
+        """Store the body, a text file called ?name=..., and answer with the knob's new value."""
         declared = find_file_knob(kind, name, knob)
         called = request.query_params.get("name", "")[:200] or "file"
         try:

@@ -1,4 +1,4 @@
-"""Pricing: the routes of the Hardware page: a run priced on its own machine, on another one, and with other models."""
+"""Hardware: the routes of the Hardware page: a run priced on its own machine, on another one, and with other models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from decodescope.lab.cost.pricer import SHAPES, STEPS, PricedRun, Pricer, cost_d
 
 OWN = "own"  # the device with figures given in the question
 KEPT = 32  # answers in memory
-FIGURES = {  # of one's own device: name in the question -> what it is, unit, factor to SI, lowest, highest
+FIGURES = {  # figures of the user's own device: name in the question -> what it is, unit, factor to SI, lowest, highest
     "bandwidth": ("Bandwidth", "GB/s", 1e9, 0.1, 1e6),
     "peak": ("Peak", "TFLOP/s", 1e12, 0.001, 1e6),
     "launch": ("Launch", "µs", 1.0, 0.0, 1e5),
@@ -133,8 +133,9 @@ async def answer_for_run(
     work: Callable[[RecordStream], Any],
     senseless: str,
 ) -> Response:
-    """The answer of `work` on the run of that id, made in a thread; a refusal where the run is gone, or `work` refuses, or
-    its record makes no sense, which `senseless` begins to say: what comes from elsewhere may be well-formed all the same."""
+    """The answer of `work` on the run of that id, made in a thread.
+    It is a refusal if the run is gone, `work` refuses, or its record makes no sense; `senseless` begins that sentence. A
+    record from elsewhere may be well-formed and still make no sense."""
     channel = await asyncio.to_thread(play.find, run)
     if channel is None:
         return refused(404, GONE)
@@ -148,7 +149,7 @@ async def answer_for_run(
 
 
 def json_response(data: Any) -> Response:
-    """Plain data; nothing of it is kept by the browser."""
+    """Plain data that the browser does not cache."""
     return JSONResponse(data, headers={"cache-control": "no-store"})
 
 
@@ -158,7 +159,7 @@ def _pricer_run(channel: RecordStream, most: int = STEPS) -> PricedRun:
 
 
 def _measured_machine(channel: RecordStream) -> HardwareProfile | None:
-    """The machine of the run, where it was measured for the run's type."""
+    """The machine of the run, if it was measured for the run's type."""
     profile = channel.wire.profile if channel.wire is not None else None
     try:
         if profile is not None:
@@ -181,7 +182,7 @@ def _model_shapes(
 
 
 def _find_device(asked: Mapping[str, str]) -> HardwareProfile | None:
-    """The other machine: one of the list, or one's own figures."""
+    """The other machine: one of the list, or the user's own figures."""
     name = asked.get("device")
     if name is None:
         return None

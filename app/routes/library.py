@@ -1,4 +1,4 @@
-"""Files: what can be taken from the page (a run's trace, its page, a report of it) and brought to it: traces, examples."""
+"""Library: downloads from the page (a run's trace, its page, a report of it) and uploads to it: traces, examples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from decodescope.app.runs.record_stream import RecordStream
 from decodescope.app.runs.run_service import GONE, RunService
 from decodescope.engine.trace import Trace, TraceError, open_trace
 
-LARGEST = 64 << 20  # bytes of a trace that is made into one HTML file
+LARGEST = 64 << 20  # maximum bytes of a trace that becomes one HTML file
 GOING = "The run is still going: stop it, or wait for its end."
 
 
@@ -75,7 +75,7 @@ class FinishedRuns:
         return channel if channel.path.is_file() else self._refused(404, "The trace of this run was removed.")
 
     def file_response(self, run: str, write: Callable[[Trace], str], name: str, kind: str) -> Response:
-        """The run as `write` says it, in a file called `name`."""
+        """A download of the run as `write` formats it, in a file called `name`."""
         channel = self.channel(run)
         if isinstance(channel, Response):
             return channel
@@ -199,7 +199,7 @@ def _add_library_routes(api: FastAPI, library: Library, refused: Callable[[int, 
 
 
 def _failure_report(channel: RecordStream) -> str:
-    """What somebody needs to look into a run that failed; without the prompt, which may be private."""
+    """The data for diagnosing a failed run; without the prompt, which may be private."""
     end, state = channel.end, channel.state()
     rows: dict[str, Any] = {"run": channel.run, "steps": state["steps"], "status": state["status"]}
     if end is not None:
@@ -226,7 +226,7 @@ def _failure_report(channel: RecordStream) -> str:
 
 @cache
 def _example_settings(example: Example) -> str:
-    """What an example was made with, as the page puts it into its controls."""
+    """The settings of an example, as the page puts them into its controls."""
     trace = open_trace(example.path)
     try:
         return as_json(choice_from_header(trace.header))

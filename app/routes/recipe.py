@@ -1,7 +1,7 @@
-"""Recipe: the routes of what is copied: a run that is shown, or the settings of the controls, as command, Python or link.
+"""Recipe: the routes for copying: the displayed run, or the settings of the controls, as command, Python or link.
 
 GET  /ds/run/RUN/recipe     ?way=command|python|link: {"text", "way", "note"}, of the run
-POST /ds/run/RUN/differs    {"settings"}: in what those differ from the run's, {"differs": [words, ...], "settings": the run's}
+POST /ds/run/RUN/differs    {"settings"}: how those differ from the run's, {"differs": [words, ...], "settings": the run's}
 POST /ds/recipe             {"settings", "way"}: as the first, of the settings
 """
 
@@ -81,7 +81,7 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
 
 
 def _rerun_note(channel: RecordStream, choice: RunChoice) -> str:
-    """In what a run of these settings, which are those of a channel's run, will be another one; empty: in nothing."""
+    """How a new run with the settings of a channel's run will differ from it; empty: not at all."""
     assert channel.wire is not None
     header = channel.wire.header
     notes = [(FORKED, header.fork is not None), (TEMPLATED, header.chat and not choice.chat)]
@@ -89,7 +89,7 @@ def _rerun_note(channel: RecordStream, choice: RunChoice) -> str:
 
 
 def _check_way(way: str) -> str:
-    """The way, if there is such. Raises Refused."""
+    """The way, if it exists. Raises Refused."""
     if way not in WAYS:
         raise RequestRefusal(f"Settings are copied as {', '.join(WAYS)}.")
     return way

@@ -1,4 +1,4 @@
-"""Recorded: the steps of a run, read back for what is asked of it."""
+"""Recorded steps: the steps of a run, read again for questions about it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from decodescope.engine.trace.records.events import Step
 
 
 def step_at(channel: RecordStream, i: int) -> Step:
-    """Step `i`, or Refused where its trace was taken away."""
+    """Step `i`, or Refused if its trace was removed."""
     steps = channel.steps(i, i + 1)
     if not steps or steps[0].step != i:
         raise RequestRefusal(f"Step {i} is not here any more: the trace of this run was removed.")
@@ -21,7 +21,7 @@ def step_at(channel: RecordStream, i: int) -> Step:
 
 @contextmanager
 def step_reader(channel: RecordStream) -> Iterator[Callable[[int], Step]]:
-    """Reads one step after another: from the trace, opened once, where the run is over, else as its channel has them."""
+    """Reads one step after another: from the trace, opened once, if the run is over, else from its channel."""
     if channel.over and channel.path.is_file():
         with closing(open_trace(channel.path)) as trace:
             yield lambda i: trace.steps[i]

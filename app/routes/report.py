@@ -1,4 +1,4 @@
-"""Reports: where the drafts of chosen runs died, for the page: as tables, and as a file to take away."""
+"""Reports: where the drafts of chosen runs were rejected, for the page: as tables, and as a file to download."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
         except (ValueError, LookupError, ArithmeticError) as error:
             if isinstance(error, RequestRefusal):
                 raise
-            # what comes from elsewhere may be well-formed and yet make no sense
+            # a record from elsewhere may be well-formed and yet make no sense
             known = (
                 sentence(error)
                 if isinstance(error, Refusal)
@@ -78,7 +78,7 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
 
 
 def _find_finished_runs(play: RunService, runs: str) -> list[RecordStream]:
-    """The runs of a question, all over and not too large together. Raises Refused."""
+    """The runs of a question, all finished and not too large together. Raises Refused."""
     names = list(dict.fromkeys(x for x in runs.split(",") if x))
     if not 0 < len(names) <= MOST:
         raise RequestRefusal(f"A report is on 1 to {MOST} runs; {len(names)} were named.", 400)

@@ -1,8 +1,8 @@
-"""Sets: the routes by which the Compare page runs several methods on a set of prompts.
+"""Sets: the routes for running several methods on a set of prompts on the Compare page.
 
 POST /ds/compare/set            the prompts, as app/runs/prompts.py reads them, and {"methods", "seed", "new", "sampler",
                                 "temperature"}, as for one prompt: begins the runs
-GET  /ds/compare/set/ID         what came out so far, or as it was kept
+GET  /ds/compare/set/ID         the results so far, or the stored ones
 GET  /ds/compare/set/ID/table.csv, /ds/compare/set/ID/page.html
 POST /ds/compare/set/ID/stop    ends it; what was recorded stays
 """

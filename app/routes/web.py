@@ -1,4 +1,4 @@
-"""Web: the routes of the page's scripts and sheets, and of what it asks before anything runs."""
+"""Web: the routes of the page's scripts and sheets, and of its requests before anything runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .hardware import json_response
 
 WEB = Path(__file__).resolve().parents[2] / "lab" / "web"
 KINDS = {".js": "text/javascript", ".css": "text/css"}
-# address below /ds/web/ -> kind; the folder `scope` is handed out as one script, and one for each part that few runs need
+# address below /ds/web/ -> kind; the folder `scope` is served as one script, plus one for each part that few runs need
 FILES = {x.relative_to(WEB).as_posix(): KINDS[x.suffix] for x in WEB.rglob("*.*") if x.suffix in KINDS}
 SCRIPTS = {part_module(name): name for name in PARTS}
 FILES = {name: kind for name, kind in FILES.items() if not name.startswith("scope/")}

@@ -1,4 +1,4 @@
-"""What if, for the page: the question as it comes, and the answer with nodes as on the wire."""
+"""What-if: parse the page's question, and format the answer with nodes as on the wire."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from decodescope.engine.decoding.values.draft import Trial
     from decodescope.engine.session.replay.whatif import DerivedVerdict
 
-PAST = 512  # steps before one in which its positions may have been drawn at already
+PAST = 512  # number of earlier steps that may already have drawn at its positions
 
 
 def whatif(play: RunService, channel: RecordStream, body: dict[str, Any]) -> dict[str, Any]:
-    """A verdict derived again with something changed, or why that takes a run."""
+    """A verdict derived again with something changed, or the reason why that needs a run."""
     from decodescope.engine.session.replay.whatif import NeedsRunError, WhatIfChange, derive
 
     number, node = body.get("step"), body.get("node")
@@ -117,7 +117,7 @@ def _float_field(body: dict[str, Any], name: str) -> float | None:
 
 
 def rules() -> list[dict[str, Any]]:
-    """The acceptance rules by which a verdict can be derived again, with their knobs."""
+    """The acceptance rules that can derive a verdict again, with their knobs."""
     from decodescope.engine.core.component import registry
     from decodescope.engine.decoding.bases.acceptance import AcceptanceRule
 

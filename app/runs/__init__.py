@@ -1,1 +1,1 @@
-"""Runs, models and recorded files, as page and command line handle them."""
+"""Runs, models and recorded files, as page and command line use them."""

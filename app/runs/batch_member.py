@@ -1,4 +1,4 @@
-"""Place: what can be done with a run that goes in step with others."""
+"""Batch member: the actions on a run that goes in step with others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ONLY_STOPPED = (
 
 
 class BatchMember:
-    """A run's place among others, where one that goes alone has a job of the worker. message: of its end"""
+    """A run's place among others; a run on its own has a job of the worker instead. message: of its end"""
 
     def __init__(self) -> None:
         self.status: Status = "running"
@@ -28,11 +28,11 @@ class BatchMember:
         self._over = Event()
 
     def cancel(self) -> None:
-        """End the run behind the step that is being made; the others go on."""
+        """End the run after the present step; the others continue."""
         self.stopping = True
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the run is over; whether it is."""
+        """Wait until the run is over; return whether it is."""
         return self._over.wait(timeout)
 
     def mark_ended(self, status: Status, message: str) -> None:
@@ -41,7 +41,7 @@ class BatchMember:
         self._over.set()
 
     def pause(self) -> NoReturn:
-        """Raises Refused, as does whatever else is asked of a run that pauses."""
+        """Raises Refused, and so do all other requests to pause."""
         raise RequestRefusal(ONLY_STOPPED, 409)
 
     resume = step = pause

@@ -1,4 +1,4 @@
-"""Breaks: the conditions at which a run that is going pauses."""
+"""Breakpoints: the conditions at which a live run pauses."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ MOST = 32  # conditions of one run
 
 
 class Breakpoints:
-    """The conditions of one channel. `hit` is asked by the worker after every step, which is in the channel by then."""
+    """The conditions of one channel. The worker calls `hit` after every step, when the channel already has it."""
 
     def __init__(self, channel: RecordStream, conditions: Sequence[Condition]):
         self.channel = channel
-        self._waiting = list(conditions)  # until the header is there
-        self._watches: list[tuple[Watch, int]] = []  # and the number of the step that each must see next
+        self._waiting = list(conditions)  # until the header exists
+        self._watches: list[tuple[Watch, int]] = []  # and the number of the next step for each
 
     def hit(self, step: Step) -> bool:
-        """Whether the run pauses behind `step`; the channel says at which condition. One that cannot be asked of this run
-        is said in the same way, and is asked no more."""
+        """Whether the run pauses after `step`; the channel records the condition.
+        A condition that cannot be evaluated for this run is reported in the same way, and then dropped."""
         wire, broke = self.channel.wire, None
         assert wire is not None, "a step comes after its header"
         while self._waiting:
@@ -39,7 +39,7 @@ class Breakpoints:
         for k, (watch, due) in enumerate(self._watches):
             self._watches[k] = (watch, step.step + 1)
             try:
-                if watch.condition.running:  # it was set while the run went: it has not seen the steps before
+                if watch.condition.running:  # it was set during the run: it has not seen the steps before
                     for before in self.channel.steps(due, step.step):
                         watch.see(before, wire.pieces)
                 hit = watch.see(step, wire.pieces)

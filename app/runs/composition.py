@@ -1,4 +1,4 @@
-"""Composed: a choice with the method that it makes. It is made once for a change of the page, or a run, and handed on."""
+"""Composition: a choice with its method. It is built once per page change or run, and passed on."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class RunChoice:
 
     @property
     def record_level(self) -> Level:
-        """The level, if there is one of that name; raises ParamError."""
+        """The level, if it is a valid name; raises ParamError."""
         return cast("Level", one_of(self.level, "level", LEVELS))
 
 
 def method_or_none(choice: RunChoice) -> Method | None:
-    """What a choice makes, whether or not there are models for it; None where it makes none."""
+    """The method of a choice, whether or not there are models for it; None if the choice is invalid."""
     from decodescope.engine.session.method import Method
 
     try:
@@ -73,7 +73,7 @@ def admit_reference(choice: RunChoice, method: Method) -> None:
 
 
 def admit_prompt(choice: RunChoice) -> None:
-    """Raise Refused where the prompt of a choice is none, or too long to be looked at."""
+    """Raise Refused if the prompt of a choice is empty, or too long."""
     if not choice.prompt.strip():
         raise RequestRefusal("Write a prompt first: the text that the model goes on with.")
     if len(choice.prompt) > PROMPT:
@@ -83,7 +83,7 @@ def admit_prompt(choice: RunChoice) -> None:
 
 
 def admit_numbers(choice: RunChoice) -> None:
-    """Raise Refused where the new tokens or the seed of a choice are out of range."""
+    """Raise Refused if the new tokens or the seed of a choice are out of range."""
     if not 1 <= choice.max_new <= MOST_NEW:
         given = "a box without a whole number" if choice.max_new == -1 else choice.max_new
         raise RequestRefusal(f"New tokens = {given}: must lie in [1, {MOST_NEW}].")
@@ -93,7 +93,7 @@ def admit_numbers(choice: RunChoice) -> None:
 
 
 def pending_title(method: Method, prompt: str) -> str:
-    """What a run of this method is called before it has a header."""
+    """The title of a run of this method before it has a header."""
     stub = Header(
         model={}, method=method.record(), prompt=np.zeros(0, np.int32), seed=0, parts=method.describe_parts()
     )
@@ -111,5 +111,5 @@ class Composition:
 
     @property
     def further_roles(self) -> tuple[str, ...]:
-        """The roles of further models that it asks for; none, where there is no method."""
+        """The roles of further models that the method needs; none if there is no method."""
         return () if self.method is None else self.method.lanes

@@ -1,4 +1,4 @@
-"""Stream: the records of runs on their way to a page as server-sent events, several runs in one stream."""
+"""Event stream: the records of runs as server-sent events for a page, several runs in one stream."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from decodescope.lab.wire.wire import Wire, encode, end_message
 from .record_stream import BATCH, RecordStream
 
 TICK = 1 / 30  # seconds between two steps of a run that are sent in full
-BEAT = 10.0  # seconds after which a silent stream says that it is alive
-BEHIND = 512  # steps in one message, as BATCH, for a reader that is further behind than that
+BEAT = 10.0  # seconds after which a silent stream sends a sign of life
+BEHIND = 512  # steps in one message, as BATCH, for a reader further behind than that
 FEW = 4  # up to so many steps in memory become messages here: handing them to a thread costs as much as one
 UPDATE = 5 << 20  # bytes of one run that are sent at once
 
@@ -45,12 +45,12 @@ class EventReader:
         self.ended = False
         self._sent, self._headed = after + 1, False
         self._state: tuple[Any, ...] = ()  # the state that was last sent
-        self._count = 0  # steps that there were when a thread began to read
+        self._count = 0  # number of steps when a thread began to read
 
     def new_events(self) -> list[bytes]:
-        """The events since the last call. Steps that are not in memory, or many, are handed to a thread, and come with a later
-        call. At most one step is whole, the newest."""
-        # looked at before the count: what is made meanwhile comes with the next call
+        """The events since the last call. At most one step is whole, the newest.
+        Steps that are not in memory, or many steps, are read by a thread and come with a later call."""
+        # read before the count: steps made meanwhile come with the next call
         over = self.channel.over
         out = self._state_events() + self._head_events(over) + self._step_events()
         if over and self.far is None and self._sent >= self.channel.count:
@@ -88,7 +88,7 @@ class EventReader:
             self.far = None
         elif (
             wire is None or not self._headed or count <= first
-        ):  # what came since we looked for a head waits for it
+        ):  # steps that came since the check for a head wait for it
             return []
         else:
             last = min(count, first + (BEHIND if count - first > BEHIND else BATCH))
@@ -99,7 +99,7 @@ class EventReader:
                 self._count = count
                 return []
             part = _encode_steps(self, wire, first, last, count)
-        # none: the trace was taken away, and memory no longer has them
+        # none: the trace was removed, and memory no longer has them
         self._sent = first + len(part) if part else count
         return part
 
@@ -112,7 +112,7 @@ def encode_event(kind: str, body: bytes, word: str = "", number: int | None = No
 
 
 def _encode_steps(reader: EventReader, wire: Wire, first: int, last: int, count: int) -> list[bytes]:
-    """Steps as events, as many as fit into one UPDATE; of those that a page catches up with only the newest is whole."""
+    """Steps as events, as many as fit into one UPDATE; of the steps that a page catches up with only the newest is whole."""
     lines: list[bytes] = []
     used = 0
     for step in reader.channel.steps(first, last):
@@ -125,8 +125,8 @@ def _encode_steps(reader: EventReader, wire: Wire, first: int, last: int, count:
 
 
 async def stream_events(*readers: EventReader) -> AsyncIterator[bytes]:
-    """What comes of all runs, as server-sent events, until the end of each: one piece a TICK with the news of all. A run of
-    which a thread reads steps holds up no other for more than a TICK."""
+    """The events of all runs until the end of each: one piece per TICK with the news of all.
+    A run with steps being read by a thread delays no other for more than a TICK."""
     yield b"retry: 500\n\n"
     for reader in readers:
         reader.channel.readers += 1

@@ -1,4 +1,4 @@
-"""Files: what visitors brought to the page for knobs that take a file, under their hashes; no other file is opened for them."""
+"""Files: visitors' uploads for knobs that take a file, stored under their hashes; no other file is opened for them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from decodescope.engine.core.params import Param
 if TYPE_CHECKING:
     from decodescope.engine.core.component import Component
 
-HELD = 256 << 20  # bytes of all files; above it the oldest go
+HELD = 256 << 20  # bytes of all files; above it the oldest are removed
 
 
 class UploadedFiles:
-    """The files of a folder, which is made when the first one comes."""
+    """The files of a folder, which is created with the first file."""
 
     def __init__(self, folder: Path):
         self.folder = folder
 
     def take(self, text: bytes, name: str, most: int) -> str:
-        """Keep these bytes; NAME@HASH, which a knob may hold from now on. Raises FileRefusal, OSError."""
+        """Store these bytes and return NAME@HASH, a valid knob value from now on. Raises FileRefusal, OSError."""
         taken = files.store_file(text, name, self.folder, most)
         self._remove_old_files()
         return taken
 
     def admit(self, parts: Iterable[Component]) -> None:
-        """Raise Refused where a part names a file that was not brought here."""
+        """Raise Refused if a part names a file that was not uploaded here."""
         for part in parts:
             for knob, value in part.file_knobs().items():
                 digest = files.hash_of(value)
@@ -49,7 +49,7 @@ class UploadedFiles:
         """Remove the oldest files until the rest takes at most HELD bytes."""
         there = []
         for path in self.folder.iterdir():
-            with contextlib.suppress(OSError):  # taken away meanwhile
+            with contextlib.suppress(OSError):  # removed meanwhile
                 there.append((path.stat().st_mtime_ns, path, path.stat().st_size))
         held = sum(size for _, _, size in there)
         for _, path, size in sorted(there)[:-1]:
@@ -61,7 +61,7 @@ class UploadedFiles:
 
 
 def find_file_knob(kind: str, name: str, knob: str) -> Param:
-    """The declaration of a knob that takes a file. Raises Refused if there is none of these names."""
+    """The declaration of a knob that takes a file. Raises Refused if there is none with these names."""
     from decodescope.engine.core.component import KINDS, registry
 
     shelf = registry(kind) if kind in KINDS else {}

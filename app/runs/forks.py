@@ -1,4 +1,4 @@
-"""Forks: runs that go on from a step of another one with something changed, and which of them there are."""
+"""Forks: runs that continue from a step of another run with something changed, and the list of them."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def fork(play: RunService, channel: RecordStream, body: Mapping[str, Any]) -> Re
 
 
 def drafter_knobs(channel: RecordStream) -> dict[str, Any]:
-    """The knobs of the run's drafter for the form of a fork: as parts.py describes them, each with the `value` that it has in
-    the run. Raises Refused, ParamError."""
+    """The knobs of the run's drafter for the fork form: as parts.py describes them, each with its `value` in the run.
+    Raises Refused, ParamError."""
     if channel.wire is None:
         raise RequestRefusal(
             "The run has not begun, so nothing of it can be changed: wait for its first step."
@@ -106,7 +106,7 @@ def forced_nodes(step: Step, asked: Any) -> dict[int, bool]:
 
 
 def admit_files(play: RunService, header: Header) -> None:
-    """Raise Refused if the recorded method reads a file that was not brought here: a trace may come from anywhere."""
+    """Raise Refused if the recorded method reads a file that was not uploaded here: a trace may come from anywhere."""
     from decodescope.engine.session.method import Method
 
     for leg in fork_legs(header):
@@ -134,7 +134,7 @@ def fork_method(play: RunService, header: Header, step: int, change: Any) -> Met
 
 
 def merge_change(before: RunChoice, change: Mapping[str, Any]) -> RunChoice:
-    """The settings of the run with those of a change put over them. Raises Refused for what is no change."""
+    """The settings of the run, updated with those of a change. Raises Refused for an invalid change."""
     names: dict[str, Any] = dict(before.names)
     settings = {part: dict(knobs) for part, knobs in before.settings.items()}
     for kind, name in _mapping_field(change, "names").items():
@@ -163,7 +163,7 @@ def merge_change(before: RunChoice, change: Mapping[str, Any]) -> RunChoice:
 
 
 def _set_temperature(names: dict[str, Any], settings: dict[str, dict[str, Any]], temperature: Any) -> None:
-    """Sample at this temperature: in its stage of the samplers, which is added where there is none."""
+    """Sample at this temperature: in its stage of the samplers, which is added if there is none."""
     stages = names.get("sampler", [GREEDY])
     stages = [stages] if isinstance(stages, str) else [*stages]
     if WARMED not in stages:
@@ -181,7 +181,7 @@ def _mapping_field(change: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _changed_numbers(change: Mapping[str, Any]) -> dict[str, int]:
-    """Seed and length, where they are changed."""
+    """Seed and length, if they are changed."""
     numbers = {}
     for key, name, low, high in (("seed", "seed", 0, SEEDS), ("new", "max_new_tokens", 1, MOST_NEW)):
         value = change.get(key)
@@ -193,7 +193,7 @@ def _changed_numbers(change: Mapping[str, Any]) -> dict[str, int]:
     return numbers
 
 
-# ---- which there are
+# ---- the list of forks
 
 
 class ForkIndex:
@@ -204,7 +204,7 @@ class ForkIndex:
         self._read: dict[Path, tuple[float, dict[str, Any] | None]] = {}
 
     def relations(self, channel: RecordStream) -> dict[str, Any]:
-        """The run that this one was forked off, if it is one, and the forks off it."""
+        """The run that this one was forked from, if any, and the forks of it."""
         own = channel.fork or (channel.wire.header.fork if channel.wire is not None else None)
         branches = {
             run: (fork, status) for run, fork, status in self._all_forks() if fork.get("of") == channel.run

@@ -1,4 +1,4 @@
-"""Lanes: the models of a run by role: whether each has one, all but the target, and the session that reads them."""
+"""Lanes: the models of a run by role: whether each role has one, all but the target, and the session that reads them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def make_session(
 
 
 def check_roles(method: Method, names: Mapping[str, str]) -> None:
-    """Raise Refused where a method reads a model in a role that has none, or there is none to decode with."""
+    """Raise Refused if a role that the method reads has no model, or there is none to decode with."""
     if TARGET not in names:
         raise RequestRefusal(f"A run needs a model to decode with: choose one under {role_title(TARGET)}.")
     lacking = [role for role in method.lanes if role not in names]
@@ -71,7 +71,7 @@ def check_roles(method: Method, names: Mapping[str, str]) -> None:
 
 
 def reference_model(choice: RunChoice, target: str, key: Callable[[str], str | None]) -> dict[str, str]:
-    """Role -> key of the model that the target was made of, where it is to read along. key(name): that of one that there is."""
+    """Role -> key of the model that the target was made from, if it is the reference. key(name): key of an existing model"""
     if choice.reference != "model":
         return {}
     name = str(without_weights(target)[0])

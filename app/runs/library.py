@@ -1,4 +1,4 @@
-"""Library: the traces that lie in the folder, what is said of each, and what is done to them. No page library."""
+"""Library: the traces in the folder, their descriptions, and the actions on them. No page library."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from .catalogue.examples import examples
 from .event_stream import UPDATE
 from .run_service import RUN, RunService
 
-BIN = "deleted"  # folder inside: what was deleted, until it is erased
+BIN = "deleted"  # subfolder of deleted traces, until they are erased
 GONE = ".gone"  # marker next to a trace in this folder, as old as the deletion
 UNDO_S = 3600.0  # seconds that a deleted trace can be brought back
 LONGEST = 80  # characters of a name
 TEXT = 2000  # characters of a trace's text that the filter looks through
 BARS = 48  # columns of the small picture of tokens per step
-SUMMED = 64 << 20  # bytes of a trace that is summed up for its row; of a larger one only the header is read
+SUMMED = 64 << 20  # bytes of a trace that is summarised for its row; of a larger one only the header is read
 STEP_TEXT = 1 << 20  # characters of the tokens of a step, in a trace from anywhere
 RUN_TEXT = 64 << 20  # the same of all steps
 AT_ONCE_S = 1.0  # seconds of reading for one answer; the rest comes with the next
@@ -49,18 +49,18 @@ AT_ONCE_S = 1.0  # seconds of reading for one answer; the rest comes with the ne
 class Library:
     """The traces behind the page: those of `play.folder`, and the examples that come with the package.
 
-    A recording that a run left behind, because its program ended, is listed too, as far as it is whole.
+    An incomplete recording, left by a run after its program ended, is listed too, as far as it is whole.
     """
 
     def __init__(self, play: RunService):
         self.play = play
         self._known: dict[
             Path, tuple[tuple[int, int], dict[str, Any]]
-        ] = {}  # path -> (time, size), what is said of it
+        ] = {}  # path -> (time, size), description
         self._lock = threading.Lock()
 
     def listing(self) -> dict[str, Any]:
-        """Every trace, the newest first, then the examples; bytes held and the limit above which the oldest go.
+        """Every trace, the newest first, then the examples; bytes held, and the limit above which the oldest are removed.
 
         Rows that could not be read in AT_ONCE_S have no figures yet, and `more` says so: ask again.
         """
@@ -71,7 +71,7 @@ class Library:
         held = 0
         with self._lock:
             for path in paths:
-                with contextlib.suppress(OSError):  # taken away meanwhile
+                with contextlib.suppress(OSError):  # removed meanwhile
                     row = self._row(path, _run_of(path), until)
                     held += row["size"]
                     rows.append({**row, "title": _read_name(path), "star": _marker_path(path, STAR).exists()})
@@ -98,7 +98,7 @@ class Library:
         return channel is not None and channel.is_active
 
     def _row(self, path: Path, run: str, until: float) -> dict[str, Any]:
-        """What is said of a trace; read once as long as the file stays the same."""
+        """The description of a trace; read once as long as the file stays the same."""
         state = path.stat()
         mark, known = (state.st_mtime_ns, state.st_size), self._known.get(path)
         row = {"run": run, "size": state.st_size, "at": state.st_mtime}
@@ -111,7 +111,7 @@ class Library:
     # ---- changes
 
     def rename(self, run: str, name: str) -> None:
-        """Call a trace `name`; empty: by its number again. Raises Refused."""
+        """Name a trace `name`; empty: by its number again. Raises Refused."""
         path, shown = self._own_trace(run), " ".join(name.split())
         if len(shown) > LONGEST:
             raise RequestRefusal(f"The name has {len(shown)} characters; at most {LONGEST} are kept.")
@@ -126,13 +126,13 @@ class Library:
                 _marker_path(path, NAME).unlink(missing_ok=True)
 
     def star(self, run: str, on: bool) -> None:
-        """Keep a trace in any case, or no longer. Raises Refused."""
+        """Always keep a trace, or no longer. Raises Refused."""
         mark = _marker_path(self._own_trace(run), STAR)
         with _refuse_os_errors():
             mark.touch() if on else mark.unlink(missing_ok=True)
 
     def delete(self, run: str) -> None:
-        """Take a trace away; for UNDO_S it can be brought back. Raises Refused, also while the run goes."""
+        """Delete a trace; for UNDO_S it can be restored. Raises Refused, also while the run is active."""
         path = self._own_trace(run)
         self.play.release_run(run)
         with _refuse_os_errors():
@@ -144,7 +144,7 @@ class Library:
                     one.replace(kept / one.name)
 
     def restore(self, run: str) -> None:
-        """Bring back what was deleted. Raises Refused."""
+        """Restore a deleted trace. Raises Refused."""
         path = _trace_path(self.play.folder / BIN, run)
         if RUN.fullmatch(run) and _trace_path(self.play.folder, run).is_file():
             raise RequestRefusal("This trace is already there: nothing was brought back.")
@@ -157,10 +157,10 @@ class Library:
             _marker_path(path, GONE).unlink(missing_ok=True)
 
     def take(self, upload: Path, name: str) -> dict[str, Any]:
-        """Check an uploaded file as one from anywhere, and move it in. The run's id, and whether it was here already.
+        """Check an untrusted upload, and move it in. Returns the run's id, and whether it was here already.
 
-        name: what the visitor's file is called. A whole file takes the place of a damaged one of the same run. Raises Refused
-        in one sentence that names the file.
+        name: the name of the visitor's file. A whole file replaces a damaged one of the same run. Raises Refused in one
+        sentence that names the file.
         """
         try:
             run = _check_upload(upload, upload_limits(self.play.limits.upload))
@@ -208,7 +208,7 @@ class Library:
         return path
 
     def _erase_old(self) -> None:
-        """Erase what was deleted longer than UNDO_S ago, and what is left of uploads that broke off long ago."""
+        """Erase traces deleted longer than UNDO_S ago, and remains of uploads that were interrupted long ago."""
         remove_stale_uploads(self.play.folder, 3600.0 * self.play.limits.hours)
         kept = self.play.folder / BIN
         for path in [*kept.glob("*" + SUFFIX), *kept.glob("*" + SUFFIX + PARTIAL)]:
@@ -231,7 +231,7 @@ def _mark_divergences(rows: list[dict[str, Any]]) -> None:
 
 
 def _trace_row(path: Path) -> dict[str, Any]:
-    """What a row says of a trace: its method, model, text and figures; of one that cannot be read, why not."""
+    """The row of a trace: its method, model, text and figures; if it cannot be read, the reason."""
     try:
         trace = open_trace(path)
     except TraceError as error:
@@ -293,7 +293,7 @@ def _shorten(said: str, path: Path) -> str:
 
 
 def _filter_text(trace: Trace) -> str:
-    """The end of the prompt and what the model went on with, for the filter."""
+    """The end of the prompt and the model's continuation, for the filter."""
     text = trace.text()
     return text if len(text) <= TEXT else text[: TEXT // 2] + " … " + text[-TEXT // 2 :]
 
@@ -309,7 +309,7 @@ def _bars(counts: list[int]) -> list[float]:
 
 
 def upload_limits(mib: int) -> TraceLimits:
-    """What a trace from anywhere may hold, where files of so many MiB are taken."""
+    """The limits of an untrusted trace, if files of so many MiB are accepted."""
     times = UPLOADED.expanded_bytes // UPLOADED.file_bytes
     return replace(UPLOADED, file_bytes=mib << 20, expanded_bytes=times * (mib << 20))
 
@@ -335,7 +335,7 @@ def _check_upload(upload: Path, limits: TraceLimits) -> str:
                 raise RequestRefusal(
                     f"{begins} shown with {own:,} characters of text, and at most {STEP_TEXT:,} are."
                 )
-            if (size := len(encode(wire.step(step, whole=True)))) > UPDATE:  # as the page will ask for it
+            if (size := len(encode(wire.step(step, whole=True)))) > UPDATE:  # as the page will request it
                 raise RequestRefusal(
                     f"{begins} {size:,} bytes on the page, and at most {UPDATE:,} are shown."
                 )
@@ -351,7 +351,7 @@ def _check_upload(upload: Path, limits: TraceLimits) -> str:
 
 
 def _count_characters(wire: Wire, step: Step) -> int:
-    """Characters of all tokens of a step; a token of a few bytes may stand for a long text, and be there many times."""
+    """Characters of all tokens of a step; a token of a few bytes may represent a long text, and occur many times."""
     tokens = Counter(step.emitted)
     if step.draft is not None:
         tokens.update(step.draft.tokens)
@@ -366,7 +366,7 @@ def _run_of(path: Path) -> str:
 
 
 def _trace_path(folder: Path, run: str) -> Path:
-    """The sealed trace of a run, or what was left of its recording where there is no such."""
+    """The sealed trace of a run, or else the remains of its recording."""
     sealed = folder / f"{run}{SUFFIX}"
     left = _marker_path(sealed, PARTIAL)
     return left if left.is_file() and not sealed.is_file() else sealed
@@ -386,7 +386,7 @@ def _marker_path(path: Path, mark: str) -> Path:
 
 
 def _read_name(path: Path) -> str:
-    """What the visitor calls a trace; empty: nothing."""
+    """The visitor's name for a trace; empty: none."""
     try:
         return _marker_path(path, NAME).read_text(encoding="utf-8")[:LONGEST]
     except (OSError, ValueError):
@@ -402,7 +402,7 @@ def _modified_time(path: Path) -> float:
 
 @contextlib.contextmanager
 def _refuse_os_errors() -> Iterator[None]:
-    """What the file system refuses becomes a sentence."""
+    """Turn errors of the file system into a sentence."""
     try:
         yield
     except OSError as error:

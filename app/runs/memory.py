@@ -18,8 +18,8 @@ BYTES_A_TOKEN = 3  # of a prompt that cannot be tokenized yet
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes that are needed. weights: model -> bytes still to be read;  held: bytes of weights that are there already;
-    cache: bytes of keys and values of `tokens` tokens, over all models;  free: bytes, None where the system does not say"""
+    """The bytes that are needed. weights: model -> bytes still to be read;  held: bytes of weights that are loaded already;
+    cache: bytes of keys and values of `tokens` tokens, over all models;  free: bytes, None if the system does not say"""
 
     weights: Mapping[str, int]
     held: int
@@ -29,16 +29,16 @@ class MemoryEstimate:
 
     @property
     def needed_bytes(self) -> int:
-        """Bytes on top of those that are taken now."""
+        """Bytes needed on top of those in use now."""
         return sum(self.weights.values()) + self.cache
 
     @property
     def fits(self) -> bool:
-        """Whether that is free; where nobody knows, it is tried."""
+        """Whether that much is free; if it is unknown, it is tried."""
         return self.fits_beside(0)
 
     def fits_beside(self, spare: int) -> bool:
-        """Whether it is free once `spare` more bytes are."""
+        """Whether it is free after freeing `spare` more bytes."""
         return self.free is None or self.needed_bytes <= FREE_FOR_REST * (self.free + spare)
 
     @property
@@ -51,7 +51,7 @@ class MemoryEstimate:
 
     @property
     def sentence(self) -> str:
-        """The parts, and what is free."""
+        """The parts, and the free memory."""
         return self.parts + ("" if self.free is None else f"; {format_count(self.free)}B free")
 
 
@@ -102,7 +102,7 @@ def full_cache_tokens(tokens: int, reference: bool) -> Callable[[str, ModelSpec,
 
 
 def cache_bytes(spec: ModelSpec, entries: int, itemsize: int) -> int:
-    """Bytes of so many entries, whole pages as the engine takes them."""
+    """Bytes of so many entries, in whole pages as the engine allocates them."""
     from decodescope.engine.model.stores.cache import PAGE
 
     return spec.kv_bytes(-(-entries // PAGE) * PAGE, itemsize)

@@ -1,4 +1,4 @@
-"""ModelPool: the models that the page offers, and those that are loaded."""
+"""Model pool: the models that the page offers, and those that are loaded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Holds = Callable[[str, "ModelSpec", int], int]
 MOST_OFFERED = 200  # models in a list
-# role -> what a page says
+# role -> its name on a page
 TITLES = {
     TARGET: "Model",
     "draft": "Draft model",
@@ -43,7 +43,7 @@ TITLES = {
 @dataclass(frozen=True)
 class Offer:
     """A model that can be chosen. key: what the page sends, and `load` takes;  source: shipped, folder or hub; folder: its
-    files."""
+    files"""
 
     key: str
     name: str
@@ -54,7 +54,7 @@ class Offer:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """What splits its text."""
+        """Its tokenizer."""
         return self._tokenizer
 
     @cached_property
@@ -81,7 +81,7 @@ class Offer:
 
     @property
     def label(self) -> str:
-        """Name and size, and where it comes from, as a list shows them."""
+        """Name, size and source, as a list shows them."""
         return f"{self.name}, {format_count(self.spec.params).strip()}" + (
             "" if self.source == "shipped" else f" ({self.source})"
         )
@@ -91,11 +91,11 @@ class ModelHolder(Protocol):
     """An owner of models in a pool. It is asked before a model is unloaded, and notified when it is."""
 
     def keys_in_use(self) -> set[str]:
-        """The keys of the models that must stay."""
+        """The keys of the models that must stay loaded."""
         ...
 
     def release_model(self, key: str) -> None:
-        """Hold the model of that key no longer: it has left the pool."""
+        """Release the model of that key: it has left the pool."""
         ...
 
 
@@ -122,25 +122,25 @@ class ModelPool:
         self.names = {TARGET: target, **({"draft": draft} if draft else {}), **(further or {})}
         self.more = more
         self.holder = holder
-        # key -> a loaded model, the one that was wanted last at the end
+        # key -> a loaded model, the most recently wanted one at the end
         self.present: OrderedDict[str, Model] = OrderedDict()
-        self.trouble = ""  # why those that a page begins with could not be loaded
+        self.trouble = ""  # why the initial models could not be loaded
         self._phase, self._since = "", time.monotonic()
         self._loading: threading.Thread | None = None
         self._bringing = threading.Lock()
-        self._offered: dict[str, Offer] = {}  # by key, as they were when somebody asked last
-        self._rewritten: dict[str, Offer] = {}  # the same of those that are to be made of them
+        self._offered: dict[str, Offer] = {}  # by key, as of the last request
+        self._rewritten: dict[str, Offer] = {}  # the same for models that are to be made from them
         self.threads: ThreadCount | None = None
         self.compile = False
         self._threading: Callable[[], ThreadCount] | None = None
 
     def loaded_models(self, names: Mapping[str, str] | None = None) -> dict[str, Model]:
-        """Role -> model of these (role -> key), or of those that a page begins with, that are loaded."""
+        """Role -> loaded model of these (role -> key), or of those that a page begins with."""
         names = self.names if names is None else names
         return {role: model for role, key in names.items() if (model := self.present.get(key)) is not None}
 
     def acquire(self, names: Mapping[str, str]) -> dict[str, Model] | None:
-        """Role -> model of these (role -> key) for a run; None where some are not loaded."""
+        """Role -> model of these (role -> key) for a run; None if some are not loaded."""
         models = self.loaded_models(names)
         if len(models) < len(names):
             return None
@@ -149,18 +149,18 @@ class ModelPool:
         return models
 
     def put(self, **models: Model) -> None:
-        """Take models that are loaded already, by the roles in which a page begins with them."""
+        """Take models that are loaded already, by their roles on a new page."""
         self.present |= {self.names[role]: model for role, model in models.items()}
 
     @property
     def compile_notes(self) -> list[str]:
-        """Of the models that are loaded and run compiled, what that took and where it is kept."""
+        """For the loaded models that run compiled, the compile time and where the result is cached."""
         return [
             x.decoder.compiled.remark(x.name) for x in self.present.values() if x.decoder.compiled is not None
         ]
 
     def choose_threads(self, number: int | None) -> None:
-        """Let passes run in so many threads; None: in as many as timing says when a model is loaded."""
+        """Let passes run in so many threads; None: the number that is fastest by timing when a model is loaded."""
 
         def threading() -> ThreadCount:
             from decodescope.engine.decoding.shared.thread_count import ThreadCount
@@ -170,14 +170,14 @@ class ModelPool:
         self._threading = threading
 
     def load(self) -> None:
-        """Begin to read those that a page begins with, in the background."""
+        """Begin to load the initial models, in the background."""
         self._loading = threading.Thread(target=self._load, name="decodescope-load", daemon=True)
         self._loading.start()
 
     def _load(self) -> None:
         try:
             self.ensure_loaded(self.names)
-        except Exception as error:  # whatever it is, the page says it
+        except Exception as error:  # whatever it is, the page reports it
             self.trouble = explain_error(error)
 
     def ensure_loaded(self, names: Mapping[str, str]) -> dict[str, Model]:
@@ -209,18 +209,19 @@ class ModelPool:
                 self._phase = ""
 
     def close(self) -> None:
-        """Wait for what is read in the background."""
+        """Wait for the background loading."""
         if self._loading is not None:
             self._loading.join(15)  # cut off inside a library's import, it would end the process with a fault
 
     @property
     def phase(self) -> str:
-        """What is being done to load models; empty while nothing is."""
+        """The present phase of loading models; empty while nothing is loaded."""
         return self._phase
 
     def state(self, names: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """What of these models (role -> key), or of those that a page begins with, is there: phase and seconds while some are
-        being loaded, then name and size of each, whether it is loaded, and what is to be said of its files."""
+        """The state of these models (role -> key), or of those that a page begins with.
+        It has phase and seconds while some are being loaded; then name and size of each, whether it is loaded, and remarks
+        on its files."""
         names = names or self.names
         loaded = self.loaded_models(names)
         state: dict[str, Any] = {"ready": len(loaded) == len(names), "error": self.trouble}
@@ -245,8 +246,8 @@ class ModelPool:
     # ---- choosing others
 
     def offers(self) -> list[Offer]:
-        """The models that can be chosen: shipped, in the configured folder, in the hub's cache; each with its adapters behind
-        it. Only configs are read."""
+        """The models that can be chosen: shipped, in the configured folder, in the hub's cache; each followed by its adapters.
+        Only configs are read."""
         from decodescope.engine.session.load import shipped_models as shipped
 
         offered = [
@@ -258,7 +259,7 @@ class ModelPool:
             inside = [x for x in sorted(self.more.iterdir()) if x.resolve().is_relative_to(root)]
             offered += _make_offers(((str(x.resolve()), x.name, x) for x in inside), "folder")
         offered += _make_offers(((str(x), name, x) for name, x in _hub_snapshots()), "hub")
-        before = self._offered  # what is the same keeps its tokenizer
+        before = self._offered  # an unchanged offer keeps its tokenizer
         offers = [before[x.key] if before.get(x.key) == x else x for x in offered if x is not None][
             :MOST_OFFERED
         ]
@@ -266,7 +267,7 @@ class ModelPool:
         return offers
 
     def offer(self, key: str) -> Offer | None:
-        """The offer of that key, if there is one; a model that is to be made of one that is offered is offered too."""
+        """The offer of that key, if there is one; a model to be made from an offered one is offered too."""
         if key not in self._offered and key not in self._rewritten:
             self.offers()
             if (one := self._transformed_offer(key)) is not None:
@@ -274,7 +275,7 @@ class ModelPool:
         return self._offered.get(key) or self._rewritten.get(key)
 
     def _transformed_offer(self, key: str) -> Offer | None:
-        """The offer of a model that transforms make of another. How many bytes it will take is not known: as many as that."""
+        """The offer of a model made from another by transforms. Its bytes are unknown: the other's count is used."""
         from decodescope.engine.decoding.bases.weights import format_transform_list, parse_transform_list
 
         base, text = without_weights(key)
@@ -291,24 +292,24 @@ class ModelPool:
         return replace(offer, key=key, name=name, spec=replace(offer.spec, name=name, weights=text))
 
     def key(self, name: str) -> str | None:
-        """The key of a model by its key or its name; None: there is no such model here."""
+        """The key of a model, from its key or its name; None: there is no such model here."""
         if name in self.present or name in self.names.values() or self.offer(name) is not None:
             return name
         known: dict[str, Model | Offer] = {**self._offered, **self.present}
         return next((key for key, x in known.items() if x.name == name), None)
 
     def reader(self, key: str) -> Model | Offer | None:
-        """What is known of the model of that key, loaded or not; None: nothing."""
+        """The known information on the model of that key, loaded or not; None: nothing."""
         return self.present.get(key) or self.offer(key)
 
     def trouble_of(self, key: str) -> str:
-        """Why the model of that key has no tokenizer that can be read, as a sentence; empty where it has one, or where nothing
-        is known of it."""
+        """Why the tokenizer of that key's model cannot be read, as a sentence.
+        Empty if it can be read, or if nothing is known of the model."""
         offer = None if key in self.present else self.offer(key)
         return "" if offer is None else offer.trouble
 
     def nearest_key(self, name: str) -> str | None:
-        """The same, for what comes from another machine: there the folder of that name may have stood elsewhere."""
+        """The same for a record from another machine, where a folder of that name may be elsewhere."""
         return self.key(name) or self.key(name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1])
 
     def readers(self, names: Mapping[str, str]) -> dict[str, Model | Offer]:
@@ -319,19 +320,19 @@ class ModelPool:
             reader = self.reader(key)
             if reader is not None:
                 readers[role] = reader
-            elif key not in self.names.values():  # a name of the command line may have to be fetched
+            elif key not in self.names.values():  # a model of the command line may need a download
                 raise RequestRefusal(_no_offer(key))
         return readers
 
     def estimate(self, names: Mapping[str, str], tokens: int, held: Holds | None = None) -> MemoryEstimate:
-        """What these models (role -> key) and the caches of a run of `tokens` tokens will take; held: how many entries of
-        (role, shape, bytes of a number) these come to, None: all tokens, up to the context. Models that are loaded count as
-        taken, those of others too."""
+        """Memory for these models (role -> key) and the caches of a run of `tokens` tokens.
+        held: number of entries for (role, shape, bytes of a number), None: all tokens, up to the context. Loaded models
+        count as taken, those of others too."""
         holds: Holds = held or (lambda role, spec, itemsize: min(tokens, spec.max_positions))
         weights = {}
         there = 0
         cache = 0
-        # a model that plays two roles has one copy of its weights, and a cache for each
+        # a model with two roles has one copy of its weights, and a cache for each role
         counted: set[str] = set()
         for role, key in names.items():
             model = self.present.get(key)
@@ -350,8 +351,8 @@ class ModelPool:
         return MemoryEstimate(weights, there, cache, tokens, free_memory())
 
     def admit(self, names: Mapping[str, str], wanted: MemoryEstimate | None = None) -> None:
-        """Raise Refused where some of these models (role -> key) are still to be loaded and there is no room for what is wanted
-        with them (None: no cache), even without the models that no run needs."""
+        """Raise Refused if some of these models (role -> key) must be loaded but there is no room for `wanted`.
+        This assumes that the models that no run needs are unloaded. None: no cache is wanted."""
         if len(self.loaded_models(names)) == len(names):
             return
         wanted = wanted or self.estimate(names, 0)
@@ -365,12 +366,12 @@ class ModelPool:
             )
 
     def _spare_models(self, names: Mapping[str, str]) -> dict[str, Model]:
-        """The models that could go so that these have room."""
+        """The models that could be unloaded to make room for these."""
         needed = {*names.values(), *(() if self.holder is None else self.holder.keys_in_use())}
         return {key: model for key, model in self.present.items() if key not in needed}
 
     def _make_room(self, names: Mapping[str, str]) -> None:
-        """Let models go, the one that was wanted longest ago first, until these fit. Raises Refused where they cannot."""
+        """Unload models, the least recently wanted one first, until these fit. Raises Refused if they cannot."""
         self.admit(names)
         for key in self._spare_models(names):
             if self.estimate(names, 0).fits:
@@ -383,7 +384,7 @@ class ModelPool:
 
 
 def _no_offer(key: str) -> str:
-    """Why there is no model of that key."""
+    """Why there is no model with that key."""
     from decodescope.engine.decoding.bases.weights import parse_transform_list
 
     try:
@@ -394,18 +395,18 @@ def _no_offer(key: str) -> str:
 
 
 def role_title(role: str) -> str:
-    """What a page calls the model in this role."""
+    """The page's name for the model in this role."""
     return TITLES.get(role, f"{role.replace('_', ' ').capitalize()} model")
 
 
 def _row(role: str, name: str, spec: ModelSpec, size: int, loaded: bool) -> dict[str, Any]:
-    """What the page shows of a model; size: bytes of its weights."""
+    """The page's description of a model; size: bytes of its weights."""
     shape = {"params": spec.params, "context": spec.max_positions}
     return {"role": role, "name": name, **shape, "bytes": size, "loaded": loaded}
 
 
 def _release_memory() -> None:
-    """Let the device have the memory that nothing holds any more."""
+    """Return memory that nothing holds any more to the device."""
     import torch
 
     if torch.cuda.is_available():
@@ -413,10 +414,10 @@ def _release_memory() -> None:
 
 
 def _measure_machine(model: Model) -> None:
-    """Measure the machine for the roofline, if that was not done before: some seconds, once."""
+    """Measure the machine for the roofline, if it was not measured before; it takes some seconds, once."""
     from decodescope.engine.timing.measure import profile_here
 
-    with contextlib.suppress(Exception):  # a run goes without; its view says that no roof is known
+    with contextlib.suppress(Exception):  # a run works without it; its view says that no roof is known
         profile_here(model.decoder.dtype, model.decoder.device)
 
 
@@ -432,7 +433,7 @@ def _make_offers(listed: Iterable[tuple[str, str, Path]], source: str) -> list[O
 
 
 def _make_offer(key: str, name: str, source: str, folder: Path, adapter: str = "") -> Offer | None:
-    """An offer, or nothing where there is no model that we can load."""
+    """An offer, or nothing if there is no model that we can load."""
     from decodescope.engine.session.load import describe
 
     try:
@@ -440,7 +441,7 @@ def _make_offer(key: str, name: str, source: str, folder: Path, adapter: str = "
             return None
         if (
             source == "hub" and not (folder / "tokenizer.json").is_file()
-        ):  # of a folder of one's own the page says it
+        ):  # for the user's own folder the page reports it
             return None
         spec = describe(folder, name, None, adapter)
     except (ValueError, OSError):

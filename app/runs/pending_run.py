@@ -76,11 +76,11 @@ class PendingRun:
 
     @property
     def reading(self) -> Any:
-        """How far the prompt is read, as a session has it."""
+        """The progress of the prefill, as in a session."""
         return None if self.session is None else self.session.reading
 
     def step(self) -> Step:
-        """One step. Raises Stopped where the models cannot be loaded, or the run was stopped meanwhile."""
+        """One step. Raises Stopped if the models cannot be loaded, or the run was stopped meanwhile."""
         from decodescope.engine.session.session import SessionStopped
 
         if self.session is None:

@@ -1,4 +1,4 @@
-"""Which preset a choice is, and a choice with the method of another."""
+"""Preset choice: find the preset of a choice, and put a preset into a choice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def find_matching_preset(choice: RunChoice) -> str | None:
 
 
 def find_preset(method: Method | None, models: Mapping[str, str] = NONE) -> str | None:
-    """The preset that makes this method, if there is one; of several the one that is for these models (role -> name)."""
+    """The preset that makes this method, if there is one; of several, the one for these models (role -> name)."""
     same = [
         name
         for name, other in _preset_methods().items()
@@ -32,8 +32,8 @@ def find_preset(method: Method | None, models: Mapping[str, str] = NONE) -> str 
 
 
 def apply_preset(choice: RunChoice, name: str, begin: Mapping[str, str] = NONE) -> RunChoice:
-    """The settings with the method of this preset, and with its models where it names some. begin: role -> model that a page
-    begins with: the models that another preset had brought go back to those."""
+    """The settings with the method of this preset, and with its models if it names any.
+    begin: role -> model that a page begins with; models that another preset had brought are reset to those"""
     preset, models = PRESETS[name], dict(choice.models)
     if begin:
         brought = {
@@ -51,5 +51,5 @@ def _fits_models(preset: Preset, models: Mapping[str, str]) -> bool:
 
 @cache
 def _preset_methods() -> dict[str, Method]:
-    """preset -> its method, to compare with."""
+    """preset -> its method, for comparison."""
     return {name: Method.from_names(x.names, x.settings) for name, x in PRESETS.items()}

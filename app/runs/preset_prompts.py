@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from .run_service import RunChoice
 
-MOST = 0.25  # the share of the 4-grams of a text that may be said again, behind a preset's prompt and in an example
+MOST = 0.25  # the share of a text's 4-grams that may be repeated, after a preset's prompt and in an example
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ NEEDLE = PresetPrompt(  # the question of the examples `needle-kept` and `needle
     "over and helped."
     "\n\nWhat is the secret number?"
 )
-# preset -> its prompt. What packs a cache or shortens a prompt wants one that has something to lose. Where a quarter of it
-# stays, `lab` writes of other things, or goes round: such presets stay with the page's story
+# preset -> its prompt. A preset that compresses a cache or shortens a prompt needs a prompt that has something to lose. If
+# only a quarter of it stays, `lab` writes of other things, or loops: such presets keep the page's story
 OWN: dict[str, PresetPrompt] = {
     **dict.fromkeys(("expected", "duo", "quest", "kivi", "gear", "minicache"), RENAMED),
     **dict.fromkeys(("d2o", "gemfilter", "specpc", "short_prompt", "rapid"), RENAMED),

@@ -1,5 +1,6 @@
-"""Given: what the target reads of a prompt, before a run: the prompt's own tokens, or those of a user's turn in its chat
-template."""
+"""Prompt encoding: the target's input for a prompt, before a run.
+
+It is the prompt's own tokens, or those of a user's turn in the target's chat template."""
 
 from __future__ import annotations
 
@@ -17,12 +18,13 @@ if TYPE_CHECKING:
 
     from .model_pool import Offer
 
-KEPT = 16  # turns that a template was run for
+KEPT = 16  # turns with a cached template result
 
 
 @dataclass(frozen=True)
 class EncodedPrompt:
-    """ids: the tokens;  text: them as text, marks of the template included;  why: why a template cannot make them, as a
+    """The tokens that a target reads.
+    ids: the tokens;  text: them as text, marks of the template included;  why: why a template cannot make them, as a
     sentence; empty if it can"""
 
     ids: tuple[int, ...] = ()
@@ -31,7 +33,7 @@ class EncodedPrompt:
 
 
 def encode_prompt(reader: Model | Offer, choice: RunChoice) -> EncodedPrompt:
-    """What the target, which has a tokenizer, is given of the prompt of a choice."""
+    """The input of the target, which has a tokenizer, for the prompt of a choice."""
     tokenizer = reader.tokenizer
     assert tokenizer is not None
     if choice.chat and not tokenizer.has_chat:
@@ -44,8 +46,7 @@ def encode_prompt(reader: Model | Offer, choice: RunChoice) -> EncodedPrompt:
 
 
 def notes_on(reader: Model | Offer, choice: RunChoice) -> list[str]:
-    """Notes on special tokens in the prompt of a choice, on the end of its answer, and on settings of the tokenizer that are
-    not followed."""
+    """Notes on special tokens in the prompt of a choice, on the end of its answer, and on ignored tokenizer settings."""
     from decodescope.engine.model.checkpoint.prompt_notes import PAGE, prompt_notes
 
     ends = None if choice.ignore_eos else reader.stop_tokens
@@ -54,8 +55,8 @@ def notes_on(reader: Model | Offer, choice: RunChoice) -> list[str]:
 
 
 def no_template(reader: Model | Offer) -> str:
-    """What is said of a model without a chat template."""
-    templates = getattr(reader.tokenizer, "templates", None)  # a stand-in for a tokenizer may have none
+    """The sentence for a model without a chat template."""
+    templates = getattr(reader.tokenizer, "templates", None)  # a fake tokenizer may have none
     return f"{reader.name} {'has no chat template' if templates is None else templates.lacking}"
 
 

@@ -1,6 +1,6 @@
-"""Prompts: the one place where a set of prompts is read, for the command line, the Report page and the Compare page. From text
-that was pasted or stood in a file (`parse_prompts`), from LabBench (`labbench_prompts`), or as a page asks for them
-(`requested_prompts`)."""
+"""Prompts: the one place that reads a set of prompts, for the command line, the Report page and the Compare page.
+
+It reads pasted text or a file (`parse_prompts`), LabBench (`labbench_prompts`), or a page's request (`requested_prompts`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from decodescope.app.basis.refusal import RequestRefusal
 
 MOST = 10_000  # prompts of a set
 LABBENCH = "labbench"
-JSON_LINES = ".jsonl"  # how the name of a file ends that holds an object a line
+JSON_LINES = ".jsonl"  # file name ending for one object per line
 OBJECT = '{"prompt": "..."} or {"turns": ["..."]}'
 NAMED = 80  # characters of a name or a kind
 BEGINS = 60  # characters of a prompt that identify it in lists
@@ -91,8 +91,9 @@ def select_kinds(
 
 
 def requested_prompts(said: dict[str, Any], most: int) -> list[PromptEntry]:
-    """The prompts of a page's question: {"text"}, with "file", the name of the file where it comes from one, or {"bench":
-    "labbench"}; and "kinds", "each" as in `select_kinds`. Raises Refused, also for more than `most`."""
+    """The prompts of a page's question. Raises Refused, also for more than `most`.
+    It is {"text"}, with "file", the name of its file if it comes from one, or {"bench": "labbench"}; and "kinds", "each" as
+    in `select_kinds`."""
     whole = available_prompts(said)
     kinds, each = said.get("kinds") or [], said.get("each") or 0
     if not isinstance(kinds, list) or not all(isinstance(x, str) for x in kinds):

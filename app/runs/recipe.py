@@ -1,4 +1,4 @@
-"""Recipe: the present settings in words that can be taken elsewhere: a command, Python, a link, and back."""
+"""Recipe: the present settings as text to take elsewhere: a command, Python, or a link, and back."""
 
 from __future__ import annotations
 
@@ -40,16 +40,15 @@ FURTHER = (
     "ignore_eos",
     "level",
     "reference",
-)  # of a choice: named alike in Python, said where they are not the usual
+)  # fields of a choice: with the same names in Python, written if they are not the default
 WAYS = ("command", "python", "link")
-LONGEST_LINK = 8000  # characters; browsers take more, what people paste them into does not
+LONGEST_LINK = 8000  # characters; browsers accept more, other programs do not
 
 
 def recipe(choice: RunChoice, names: Mapping[str, str], way: str) -> str:
-    """The run that `choice` describes, as a command line, as Python, or as the part of a link behind the address.
+    """The run that `choice` describes, as a command line, as Python, or as the query of a link.
 
-    names: role -> model, where the choice names none. Raises Refused, ParamError or MethodError for settings that make no
-    method.
+    names: role -> model, if the choice names none. Raises Refused, ParamError or MethodError for settings that make no method.
     """
     names = choice.models or names
     if way == "link":
@@ -125,7 +124,7 @@ def _python_code(
 
 
 def _own_files(method: Method) -> list[str]:
-    """The files of parts that are not of the package, each once, as their owner named them."""
+    """The files of parts that are not in the package, each once, as their owner named them."""
     parts = [*method.parts().values(), *method.sampler.in_order]
     return list(dict.fromkeys(filter(None, (file_of(x.kind, x.name) for x in parts))))
 
@@ -141,7 +140,7 @@ def _chosen_parts(choice: RunChoice) -> dict[str, Any]:
 
 
 def _changed_knobs(choice: RunChoice) -> dict[str, list[tuple[Param, Any]]]:
-    """The knobs that are not as their component has them, by part, with their values."""
+    """The knobs that differ from their component's defaults, by part, with their values."""
     settings = {}
     for part, knobs in choice.settings.items():
         known = part_knobs(choice.names, part)
@@ -153,7 +152,7 @@ def _changed_knobs(choice: RunChoice) -> dict[str, list[tuple[Param, Any]]]:
 
 
 def part_knobs(names: Mapping[str, Any], part: str) -> dict[str, Param]:
-    """The knobs of a part by their names; part: a kind, or a chained sampler. None, where there is no such part."""
+    """The knobs of a part by their names; part: a kind, or a chained sampler. Empty if there is no such part."""
     kind = part if part in KINDS else "sampler"
     name = names.get(kind, default_part(kind).name) if kind == part else part
     name = name if isinstance(name, str) or not name else name[0]  # a chain of one
@@ -161,7 +160,7 @@ def part_knobs(names: Mapping[str, Any], part: str) -> dict[str, Param]:
 
 
 def used_kinds(names: Mapping[str, Any]) -> set[str]:
-    """The kinds that count: those that the chosen strategy uses, a schedule only where the chosen drafter can have one."""
+    """The kinds that matter: those that the chosen strategy uses, a schedule only if the chosen drafter can have one."""
     shelf, drafters = registry("strategy"), registry("drafter")
     strategy, drafter = str(names["strategy"]), str(names["drafter"])
     uses = {"strategy", *(shelf[strategy].uses if strategy in shelf else ())}  # type: ignore[attr-defined] # a Strategy's
@@ -204,7 +203,7 @@ def replace_part(choice: RunChoice, kind: str, name: str, why: Callable[[RunChoi
     )
     if kind == "sampler" or (kind in names and not why(other_choice)):
         return other_choice
-    if kind == "router":  # one decides by the token, another by the answer, and one of greedy choices alone
+    if kind == "router":  # one decides per token, another per answer, and one only with greedy choices
         users = [x for x, cls in registry("strategy").items() if kind in cls.uses]  # type: ignore[attr-defined] # a Strategy's
         for strategy, sampler in product(users, (names["sampler"], [GREEDY])):
             knobs = {
@@ -228,8 +227,8 @@ def replace_part(choice: RunChoice, kind: str, name: str, why: Callable[[RunChoi
 
 
 def initial_choice() -> RunChoice:
-    """What the controls begin with: prompt and numbers of the example that the page opens on, so that Run repeats it. (The
-    method of both is the page's first preset.)"""
+    """The initial values of the controls: prompt and numbers of the page's first example, so that Run repeats it.
+    (The method of both is the page's first preset.)"""
     for example in examples():
         trace = open_trace(example.path)
         try:
@@ -240,7 +239,7 @@ def initial_choice() -> RunChoice:
 
 
 def choice_from_header(header: Header) -> RunChoice:
-    """The settings that a recorded run was made with."""
+    """The settings of a recorded run."""
     method = Method.from_record(header.method)
     names: dict[str, Any] = {}
     settings: dict[str, dict[str, Any]] = {}
@@ -291,7 +290,7 @@ def _requested_knobs(policy: CachePolicy, header: Header) -> dict[str, Any]:
     asked = plain.knobs()
     try:
         plain.begin(spec_of(header.model), len(header.prompt))
-    except ValueError:  # a header from elsewhere, of no model or of a share that none can have
+    except ValueError:  # a header from elsewhere, with no valid model or an impossible share
         return knobs
     return asked if plain == policy else knobs
 
@@ -330,7 +329,7 @@ def as_json(choice: RunChoice) -> str:
 
 @dataclass(frozen=True)
 class _ChoiceRecord:
-    """What `as_json` writes."""
+    """Parse the output of `as_json`."""
 
     prompt: str
     names: dict[str, Any]
@@ -345,7 +344,7 @@ class _ChoiceRecord:
 
 
 def from_json(text: str) -> RunChoice:
-    """The settings that `as_json` or a link holds; raises Refused for a text that is neither. Knobs are not checked here."""
+    """The settings in the text of `as_json` or in a link; raises Refused for any other text. Knobs are not checked here."""
     try:
         if not text.startswith("{"):
             text = urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("utf-8")

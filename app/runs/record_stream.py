@@ -1,4 +1,4 @@
-"""Channel: a run's records as whoever reads them finds them, in memory or by range from the trace."""
+"""Record stream: a run's records for its readers, from memory or by range from the trace."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from decodescope.engine.trace.records.events import End, Header, Record, Step
 from decodescope.lab.wire.wire import Wire, encode
 
 RING = 2048  # steps kept in memory per run; older ones are read from its trace
-LONG = 2048  # steps of a recorded run from which on it is read while its reader looks at the beginning
+LONG = 2048  # steps from which a recorded run is read in the background while its beginning is shown
 FIRST = 256  # steps of it that are read before anything is shown
-BATCH = 64  # steps in one message, skipped ones or asked for
+BATCH = 64  # steps in one message, skipped or requested
 RANGE_BYTES = 1 << 20  # of one answer to a range
 
 
 class HasStatus(Protocol):
-    """What a stream asks of the run's worker."""
+    """The methods that a stream calls on the run's worker."""
 
     @property
     def status(self) -> str:
@@ -35,8 +35,8 @@ class HasStatus(Protocol):
 class RecordStream:
     """A run as its readers see it: a sink that the worker writes to, and every reader reads at its own pace.
 
-    Appending is all that the worker does here; messages are made by whoever reads. Numbers of steps are absolute: a
-    reader that falls behind the ring finds the rest in the trace.
+    The worker only appends; readers build the messages. Step numbers are absolute: a reader that falls behind the ring finds
+    the rest in the trace.
     """
 
     def __init__(self, run: str, path: Path):
@@ -45,7 +45,7 @@ class RecordStream:
         self.end: End | None = None
         self.job: HasStatus | None = None
         self.readers = 0
-        self.estimate = ""  # of its memory, before it began
+        self.estimate = ""  # estimate of its memory, before it began
         self.models: dict[str, str] = {}  # role -> key of the models that a live run reads
         # what a run does before its first step
         self.doing: Callable[[], dict[str, Any] | None] = lambda: None
@@ -55,15 +55,15 @@ class RecordStream:
         self.broke: dict[str, Any] | None = (
             None  # the condition at which it was paused: {"condition", "step", "why"}
         )
-        self.named = ""  # what it is called; from its header on, the title of that
+        self.named = ""  # its name; once it has a header, the header's title
         self.total = 0  # steps of a recorded run; 0: not known
-        self.reading = False  # whether steps of a recorded run are still to be learnt
-        self._trace: Trace | None = None  # of a recorded run, with the places of its records
-        self._reader: threading.Thread | None = None  # that learns the rest of a recorded run
+        self.reading = False  # whether steps of a recorded run are still to be read
+        self._trace: Trace | None = None  # of a recorded run, with the positions of its records
+        self._reader: threading.Thread | None = None  # the thread that reads the rest of a recorded run
         self._closed = False
         self._ring: deque[Step] = deque(maxlen=RING)
         self._lock = threading.Lock()
-        self._file = threading.Lock()  # whoever reads steps from the trace
+        self._file = threading.Lock()  # held by whoever reads steps from the trace
 
     @classmethod
     def from_trace(cls, run: str, path: Path) -> RecordStream:
@@ -89,7 +89,7 @@ class RecordStream:
         return channel
 
     def _read_rest(self, records: Iterator[Record]) -> None:
-        """Learn the rest of a recorded run."""
+        """Read the rest of a recorded run."""
         try:
             for record in records:
                 if self._closed:
@@ -98,13 +98,13 @@ class RecordStream:
                     )
                     return
                 self.write(record)
-        except (ValueError, OSError) as error:  # damaged behind what was learnt, or taken away
+        except (ValueError, OSError) as error:  # damaged after what was read, or removed
             self.end = End("interrupted", [], self.count, str(error))
         finally:
             self.reading = False
 
     def close(self) -> None:
-        """Let go of the file, if one is held; what of it is not learnt yet stays unknown."""
+        """Release the file, if one is held; parts of it that were not read stay unknown."""
         self._closed = True
         if self._reader is not None:
             self._reader.join()  # it stops after the record that it is reading
@@ -145,14 +145,15 @@ class RecordStream:
         return "failed" if self.end is None or self.end.reason == "interrupted" else "done"
 
     def release_job(self) -> None:
-        """Let go of the job, which is over, and of what it holds."""
+        """Release the finished job, and what it holds."""
         if self.job is not None:
             self._settled = self.job.status
             self.job = None
             self.doing = lambda: None
 
     def track_prompt(self, session: Any) -> None:
-        """Say before the first step how far this session has read its prompt. The channel outlives it, and does not hold it."""
+        """Report before the first step how far this session has read its prompt.
+        The channel outlives the session, and does not hold it."""
         weak = weakref.ref(session)
 
         def doing() -> dict[str, Any] | None:
@@ -164,16 +165,16 @@ class RecordStream:
 
     @property
     def is_active(self) -> bool:
-        """Whether the run is being made, or will be."""
+        """Whether the run is active, or will be."""
         return self.status not in ("done", "cancelled", "failed")
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will come: the run is not going, and all that was recorded of it is read."""
+        """Whether nothing more will come: the run is not active, and all its records are read."""
         return not (self.reading or self.is_active)
 
     def steps(self, first: int, last: int) -> list[Step]:
-        """The steps first <= i < last that there are: from memory, or from the trace where they are older."""
+        """The existing steps first <= i < last: from memory, or from the trace if they are older."""
         with self._lock:
             count, kept = self.count, list(self._ring)
         first, last = max(0, first), min(last, count)
@@ -183,14 +184,14 @@ class RecordStream:
         try:
             return self._stored_steps(first, last)
         except (TraceError, ValueError):
-            return kept[: max(0, last - begin)]  # the file is gone: what is left in memory
+            return kept[: max(0, last - begin)]  # the file is gone: use what is left in memory
 
     def remembers(self, first: int) -> bool:
         """Whether all steps from number `first` on are in memory."""
         return first >= self.count - len(self._ring)
 
     def _stored_steps(self, first: int, last: int) -> list[Step]:
-        """Steps from the trace. Once it is whole it stays open: to find its records takes a second per 100 MB."""
+        """Steps from the trace. Once it is whole it stays open: finding its records takes a second per 100 MB."""
         with self._file:
             if self._trace is not None:
                 return list(self._trace.steps[first:last])

@@ -1,4 +1,4 @@
-"""RunService: start, find and stop runs. It knows nothing of the user interface."""
+"""RunService: start, find and stop runs. It does not depend on the user interface."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from decodescope.engine.session.session import Session
     from decodescope.engine.trace.records.events import End, Header, Step
 
-    Make: TypeAlias = Callable[[Mapping[str, Model]], Session]  # of a run's models, by role, its session
+    Make: TypeAlias = Callable[[Mapping[str, Model]], Session]  # a run's models, by role -> its session
 
 REMEMBERED = 64  # runs in memory; the traces of the others stay on disk
 COUNTED = 20_000  # maximum characters of a prompt to tokenize before a run
@@ -53,11 +53,11 @@ RUN = re.compile(r"[0-9a-f]{16}")
 
 
 class RunQueueFull(RequestRefusal):
-    """So many runs wait that no other is queued."""
+    """The queue is full: no other run is accepted."""
 
 
 class RunInProgress(RequestRefusal):
-    """A visitor's run, `run`, is still going, so that no other is begun."""
+    """A visitor's run, `run`, is still active, so no other is begun."""
 
     def __init__(self, sentence: str, run: str):
         super().__init__(sentence)
@@ -67,7 +67,7 @@ class RunInProgress(RequestRefusal):
 class RunService:
     """Models, worker and runs behind the page.
 
-    models: those that runs read, made of the other arguments;  folder: where traces go;  limits: what a run may take
+    models: those that runs read, made from the other arguments;  folder: for traces;  limits: what a run may take
     """
 
     def __init__(
@@ -86,13 +86,13 @@ class RunService:
         self._runner: Runner | None = None
         self._channels: OrderedDict[str, RecordStream] = OrderedDict()
         self._jobs: dict[str, RunnerJob | BatchMember] = {}
-        self._own: dict[str, str] = {}  # visitor -> the run that visitor started last
+        self._own: dict[str, str] = {}  # visitor -> the run that this visitor started last
         self._lock = threading.Lock()
 
     # ---- runs
 
     def compose(self, choice: RunChoice) -> Composition:
-        """The method of a choice, and why it cannot run, if it cannot and there are models to ask."""
+        """The method of a choice, and why it cannot run, if it cannot and there are models to check with."""
         from decodescope.engine.session.compatibility import pair_unloaded_models
         from decodescope.engine.session.method import Method
 
@@ -126,8 +126,8 @@ class RunService:
         }
 
     def lanes(self, choice: RunChoice, method: Method) -> dict[str, str]:
-        """Role -> key of the models that a run of this choice reads. Raises Refused where a role has none, or the method opens
-        a file that was not brought here."""
+        """Role -> key of the models that a run of this choice reads.
+        Raises Refused if a role has none, or the method opens a file that was not uploaded here."""
         names = self.model_keys(choice)
         self.files.admit(method.parts().values())
         check_roles(method, names)
@@ -138,7 +138,7 @@ class RunService:
     def estimate_memory(
         self, choice: RunChoice, names: Mapping[str, str] | None = None, method: Method | None = None
     ) -> MemoryEstimate:
-        """What a run of this choice takes with these models (role -> key) or its own, if it makes a method by that."""
+        """The memory of a run of this choice with these models (role -> key) or its own, if it makes a method."""
         names, method = names or self.model_keys(choice), method or method_or_none(choice)
         read = self.encode_prompt(choice, names)
         about = -(-len(choice.prompt.encode("utf-8", "replace")) // BYTES_A_TOKEN)
@@ -156,8 +156,8 @@ class RunService:
     def encode_prompt(
         self, choice: RunChoice, names: Mapping[str, str] | None = None
     ) -> EncodedPrompt | None:
-        """What the target reads of the prompt of a choice; None for a long one, and where nothing is known of the target
-        or its tokenizer cannot be read."""
+        """The target's input for the prompt of a choice.
+        None for a long one, if nothing is known of the target, or if its tokenizer cannot be read."""
         key = (names or self.model_keys(choice)).get(TARGET, "")
         reader = None if self.models.trouble_of(key) else self.models.reader(key)
         if reader is None or reader.tokenizer is None or len(choice.prompt) > COUNTED:
@@ -173,11 +173,11 @@ class RunService:
         return method
 
     def further_roles(self, choice: RunChoice) -> tuple[str, ...]:
-        """The roles of further models that a choice asks for; none, where it makes no method."""
+        """The roles of further models that a choice needs; none if it makes no method."""
         return self.compose(choice).further_roles
 
     def admit_method(self, choice: RunChoice, method: Method | None = None) -> Method:
-        """The method of a choice that can be run; `method`, where it is made already. Raises Refused."""
+        """The method of a choice that can be run; `method`: if it is built already. Raises Refused."""
         admit_prompt(choice)
         admit_numbers(choice)
         composed = self.compose(choice) if method is None else Composition(choice, method, "")
@@ -186,7 +186,7 @@ class RunService:
         return composed.method
 
     def start(self, choice: RunChoice, visitor: str = "", method: Method | None = None) -> RecordStream:
-        """Queue a run; raises Refused. A visitor has one run at a time. method: the choice's, where it is made already."""
+        """Queue a run; raises Refused. A visitor has one run at a time. method: the choice's, if it is built already"""
         method = self.admit_method(choice, method)
         with self._lock:
             going = self._channels.get(self._own.get(visitor, "")) if visitor else None
@@ -199,7 +199,7 @@ class RunService:
     def start_two(
         self, choice: RunChoice, other: RunChoice, visitor: str = ""
     ) -> tuple[RecordStream, RecordStream]:
-        """Queue two runs, one behind the other; raises Refused, and then neither is queued."""
+        """Queue two runs, one after the other; if it raises Refused, neither is queued."""
         second = self.compose(other)
         if second.why:
             raise RequestRefusal(f"The method to compare with: {second.why}")
@@ -228,7 +228,7 @@ class RunService:
         return channel
 
     def launch(self, names: Mapping[str, str], make: Make) -> RecordStream:
-        """Queue the session that `make` makes of these models (role -> key), as nobody's own run. Raises Refused."""
+        """Queue the session that `make` creates from these models (role -> key), without a visitor. Raises Refused."""
         with self._lock:
             return self._launch(names, make, "")
 
@@ -240,8 +240,8 @@ class RunService:
         paused: bool = False,
         outline: Callable[[str], Header] | None = None,
     ) -> RecordStream:
-        """Queue a session: made now, where its models are loaded, else when its turn comes. outline: until then the header of
-        the run of that id"""
+        """Queue a session: created now if its models are loaded, else when its turn comes.
+        outline: the header of the run of that id until then"""
         from decodescope.engine.session.run import LazyWriter
 
         try:
@@ -306,24 +306,24 @@ class RunService:
         return writer
 
     def enroll(self, session: Session, names: Mapping[str, str], place: BatchMember) -> RecordStream:
-        """The channel of a session that goes in step with others on these models (role -> key). Raises Refused, OSError."""
+        """The channel of a session that runs in step with others on these models (role -> key). Raises Refused, OSError."""
         self.check_disk()
         with self._lock:
             channel = self._channel(session.run_id)
             self._watch(session, channel, names)
-            session.threads = None  # what several share says nothing of the threads
+            session.threads = None  # work shared by several says nothing about the threads
             channel.job, channel.models = place, dict(names)
             self._channels[channel.run], self._jobs[channel.run] = channel, place
             self._forget()
         return channel
 
     def queue_work(self, session: Steppable) -> RunnerJob:
-        """Queue what the worker may treat as a session. Raises Refused if too many wait."""
+        """Queue an object that the worker may treat as a session. Raises Refused if too many wait."""
         with self._lock:
             return self._submit(session)
 
     def worker(self) -> Runner:
-        """Who owns the device."""
+        """The worker that owns the device."""
         from decodescope.engine.session.runner import Runner
 
         if self._runner is None:
@@ -351,7 +351,7 @@ class RunService:
             )
 
     def keys_in_use(self) -> set[str]:
-        """The keys of the models that runs need which are not over."""
+        """The keys of the models that unfinished runs need."""
         return {
             key
             for channel in self.channels().values()
@@ -360,7 +360,7 @@ class RunService:
         }
 
     def release_model(self, key: str) -> None:
-        """Let the runs that are over hold the model of that key no longer."""
+        """Let finished runs release the model of that key."""
         for run, channel in self.channels().items():
             if key in channel.models.values() and not channel.is_active:
                 channel.release_job()
@@ -387,7 +387,7 @@ class RunService:
         return wanted
 
     def _forget(self) -> None:
-        """Let go of the oldest runs that are over."""
+        """Release the oldest finished runs."""
         for run, channel in list(self._channels.items()):
             if len(self._channels) <= REMEMBERED:
                 return
@@ -437,8 +437,9 @@ class RunService:
         return dict(self._channels)  # one operation of the interpreter, so no lock is needed
 
     def find_recorded_models(self, header: Header, roles: Iterable[str] = ()) -> dict[str, str]:
-        """Role -> key of the models here that a recorded run was made with: the same weights where they are loaded, else those
-        of the same name. roles: further ones that are asked for, with what a page begins with. Raises Refused."""
+        """Role -> key of the models here that a recorded run was made with. Raises Refused.
+        They have the same weights if those are loaded, else the same name. roles: further required roles, with the models
+        that a page begins with."""
         names = {}
         for role, recorded in {TARGET: header.model, **header.lanes}.items():
             mark, name = recorded.get("fingerprint"), str(recorded.get("name", "?"))
@@ -455,8 +456,7 @@ class RunService:
         return {role: self.models.names[role] for role in roles if role in self.models.names} | names
 
     def active_runs(self) -> list[dict[str, Any]]:
-        """The runs that are not over, whoever began them, the oldest first: number, state, steps, what it is called, and runs
-        before it."""
+        """The unfinished runs of all visitors, the oldest first: number, state, steps, title, and runs before it."""
         rows = []
         for channel in self.channels().values():
             if channel.job is None or not channel.is_active:
@@ -470,7 +470,7 @@ class RunService:
         return 0 if job is None or self._runner is None else self._runner.jobs_ahead(job)
 
     def job(self, channel: RecordStream) -> RunnerJob | BatchMember | None:
-        """What the worker has of a run; None, where it has forgotten it."""
+        """The worker's job of a run; None if the worker has forgotten it."""
         return self._jobs.get(channel.run)
 
     def act(self, channel: RecordStream, action: str) -> bool:

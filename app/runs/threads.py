@@ -1,4 +1,4 @@
-"""How many processors a command's passes share out their work to."""
+"""Threads: the number of processors that share the work of a command's passes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def choose_threads(args: argparse.Namespace, model: Model) -> ThreadCount:
-    """The threads of a command that decodes with a model it has loaded, which torch has from here on: as many as --threads or
-    the environment says, else as many as are best for it by timing."""
+    """Set torch's threads for a command that decodes with a model it has loaded.
+    The number is given by --threads or the environment; else it is the fastest by timing."""
     from decodescope.engine.decoding.shared.thread_count import ThreadCount
 
     threads = ThreadCount(args.threads)
@@ -25,7 +25,7 @@ def choose_threads(args: argparse.Namespace, model: Model) -> ThreadCount:
 
 @contextmanager
 def restore_threads() -> Iterator[None]:
-    """In the end torch has the number of threads that it had, where this process has used it before."""
+    """Restore torch's number of threads at the end, if this process has used torch before."""
     torch = sys.modules.get("torch")
     before = None if torch is None else torch.get_num_threads()
     try:

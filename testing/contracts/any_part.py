@@ -74,7 +74,7 @@ def runs_agree_at_every_level(kind: str, name: str, settings: Settings) -> None:
 def same_seed_gives_the_same_trace(kind: str, name: str, settings: Settings) -> None:
     """Two drawn runs with one seed have one content hash: nothing draws beside the generator that is passed in."""
     method = isolated_method(kind, name, settings)
-    with suppress(MethodError):  # some go with greedy choices alone
+    with suppress(MethodError):  # some work with greedy choices alone
         drawn = isolated_method(
             kind, name, settings, **({} if kind in ("sampler", "strategy") else {"sampler": "temperature"})
         )

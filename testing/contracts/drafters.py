@@ -31,7 +31,7 @@ def drafting_session(
 
 
 def collect_proposals(session: Session) -> Iterator[tuple[Draft, int]]:
-    """Every draft of a run, seen before the target reads it, and the room it was given."""
+    """Every draft of a run, seen before the target reads it, with its limit."""
     session.start()
     propose, seen = session.drafter.propose, list[tuple[Draft, int]]()
 
@@ -142,7 +142,7 @@ def one_pass_equals_reading_each_branch(name: str, settings: Settings, sampler: 
 
 
 def drafts_nothing(name: str, settings: Settings) -> bool:
-    """Whether the drafter is there to draft nothing."""
+    """Whether the drafter is meant to draft nothing."""
     drafter = cast(Drafter, build("drafter", name, settings))
     return not drafter.drafts
 

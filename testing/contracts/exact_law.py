@@ -23,11 +23,11 @@ from decodescope.testing.tables import PROMPT, Logits, draft_table, logit_table,
 from decodescope.testing.transformer import logits_by_prefix
 from decodescope.testing.walk import Text, TooManyWays, Walk, distribution_distance
 
-EXACT = 1e-12  # of a text's probability
+EXACT = 1e-12  # tolerance of a text's probability
 VOCAB = 3
 LENGTHS = 3, 2  # of texts, in tokens
 MOST_WAYS = 1_500  # of chance
-SECONDS = 15  # that all walks of a part may take
+SECONDS = 15  # seconds that all walks of a part may take
 Settings = dict[str, Any]
 # name of a sampler, its knobs, and its definition in plain Python
 SAMPLERS: tuple[tuple[str, Settings, Warp], ...] = (
@@ -112,4 +112,4 @@ def _text_distribution(
     raise NotCounted("No toy model fits this part.")
 
 
-_LACKING = (MethodError, IndexError, KeyError)  # what a part raises that looks for layers or heads in a table
+_LACKING = (MethodError, IndexError, KeyError)  # raised by a part that looks for layers or heads in a table

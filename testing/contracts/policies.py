@@ -36,7 +36,7 @@ def zones_bound_what_is_held(name: str, settings: Settings) -> None:
     if not zones or method.policy.once:
         return
     for step in _decode_steps(name, settings):
-        if step.cache[0].by_head is not None:  # heads differ, and a zone is what one of them keeps
+        if step.cache[0].by_head is not None:  # heads differ, and a zone is the number that one of them keeps
             continue
         held = step.cache[0].held
         assert held <= max(most, len(toys.PROMPT)), (

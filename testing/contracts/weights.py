@@ -39,7 +39,7 @@ def transformed_toy(
     dtype: torch.dtype = torch.float32,
     calibration: CalibrationData | None = None,
 ) -> tuple[Decoder, Decoder]:
-    """The toy, and what the transform makes of it. Raises NotCounted for knobs that do not fit the toy."""
+    """The toy, and the model that the transform makes from it. Raises NotCounted for knobs that do not fit the toy."""
     before = toys.decoder(dtype=dtype).pack_weights()
     transform = cast(WeightTransform, build("weights", name, settings))
     try:

@@ -10,7 +10,7 @@ from decodescope.engine.core.refusal import Refusal
 
 from ..shared.bench import run_with_threads
 
-# option -> the value that it has where it is not given; None: an option of the other measurements
+# option -> its default value; None: an option of the other measurements
 ON_QUESTIONS = {
     "questions": None, "short": False, "method": None, "seed": 0, "out": None, "resume": False, "draft2": None, "draft3": None,
     "role": None,

@@ -35,7 +35,7 @@ def cascade(args: argparse.Namespace) -> int:
     held: list[BenchQuestion] = []
 
     def choose(questions: list[BenchQuestion]) -> list[BenchQuestion]:
-        """Those that are asked; where methods are not given some others are held out."""
+        """The questions that are asked; if no methods are given, some others are held out."""
         first = first_of_each_kind(questions, SHORT)
         held.extend(held_out_questions(questions, first) if methods is None else ())
         return first if args.short else [x for x in questions if x not in held]
@@ -73,7 +73,7 @@ def cells(one: Mapping[str, Any]) -> list[str]:
 
 
 def goal_rows(record: Mapping[str, Any]) -> list[list[str]]:
-    """The goal, where it was measured: the method, what it spares and should, what both cost, and what it loses."""
+    """The goal, if it was measured: the method, its measured and required savings, the cost of both, and the loss."""
     x = record["goal"]
     if x is None:
         return []

@@ -1,4 +1,4 @@
-"""The command `bench cloze`: exits of a model that reads both sides, by rule and threshold."""
+"""The command `bench cloze`: early exits of a model without a causal mask, by rule and threshold."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def as_text(record: Mapping[str, Any]) -> str:
 
 
 def _cells(x: Mapping[str, Any], sorts: Sequence[str], whole: float) -> list[str]:
-    """A row: shares by sort, layers, rows, tests, FLOPs as a share of the `whole` model's, and what a table had."""
+    """A row: shares by sort, layers, rows, tests, FLOPs as a share of the `whole` model's, and table statistics."""
     hits = f"{x['hits']:.1%} in {x['table'] / 1000:,.0f} kB" if "hits" in x else "-"
     right = [f"{x['right']:.1%}", *(f"{x['by sort'][sort]:.1%}" for sort in sorts)]
     return [

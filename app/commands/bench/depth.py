@@ -1,4 +1,4 @@
-"""The command `bench depth`: what fewer layers cost and save, of every depth rule, lossy and checked."""
+"""The command `bench depth`: cost and savings of running fewer layers, for every depth rule, lossy and checked."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The command `bench kv`: what the words of a text cost under each cache policy and budget, which pass keys are still
-found, and the bytes really held."""
+"""The command `bench kv`: cost of text under each cache policy and budget, pass keys still found, and bytes really held."""
 
 from __future__ import annotations
 

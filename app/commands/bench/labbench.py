@@ -39,7 +39,7 @@ def labbench(args: argparse.Namespace) -> int:
 
 
 def build_bench(args: argparse.Namespace) -> Bench:
-    """The models, and the methods that were asked for. The methods are checked before weights are read."""
+    """The models and the requested methods. The methods are checked before weights are read."""
     from decodescope.engine.bench.labbench import Bench, default_methods, with_baseline
     from decodescope.engine.session.load import describe, find_model
 
@@ -133,7 +133,7 @@ def cells(one: Mapping[str, Any]) -> list[str]:
 
 
 def agreement_text(one: Mapping[str, Any]) -> str:
-    """How many texts equal those of plain decoding, and what was written before the others part."""
+    """How many texts equal those of plain decoding, and how much was written before the others differ."""
     if one["identity"] is None:
         return "-"
     count = one["identity"]

@@ -1,4 +1,4 @@
-"""The command `bench models`: what transforms of a model's weights save and lose, and how fast random ones become."""
+"""The command `bench models`: savings and loss of weight transforms, and the speed of random weights under them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def parse_transforms(words: list[str]) -> dict[str, str]:
             if named and " " not in named[1]
             else (word.strip(), word.strip())
         )
-        parse_transform_list(text)  # refuses what none is
+        parse_transform_list(text)  # refuses what is no transform
         if name in wanted:
             raise Refusal(
                 f"--method {name} stands there twice: give each its own name, e.g. --method other={text}."
@@ -81,7 +81,7 @@ def time_random_weights(args: argparse.Namespace, wanted: Mapping[str, str]) -> 
             "--random times passes and asks nothing: leave --out and --questions out; --json prints the figures."
         )
     dtype = getattr(torch, args.dtype or "bfloat16")
-    if args.method is None:  # those that need no text
+    if args.method is None:  # the transforms that need no text
         from decodescope.engine.core.component import registry
 
         parts = registry("weights")
@@ -145,7 +145,7 @@ def as_text(record: Mapping[str, Any]) -> str:
 
 
 def timing_text(record: Mapping[str, Any]) -> str:
-    """The times of random weights as text: milliseconds of a pass, and times the dense one's rate, by rows."""
+    """The times of random weights as text: milliseconds of a pass, and its rate relative to the dense model, by rows."""
     plain = next(iter(record["ms"].values()))
     head = (
         f"{record['params'] / 1e6:.0f} M random weights, {record['dtype']}, {record['held']} entries held; ms of a pass, "

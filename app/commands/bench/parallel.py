@@ -1,4 +1,4 @@
-"""The command `bench parallel`: what filling several places a pass saves and costs, where answers follow a rule."""
+"""The command `bench parallel`: savings and cost of filling several places per pass, where answers follow a rule."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def cells(one: Mapping[str, Any]) -> list[str]:
 
 
 def kind_rows(record: Mapping[str, Any]) -> list[list[str]]:
-    """A line for each method, with its right answers by task, and one for a perfect model that draws all slots at once."""
+    """A line per method with its right answers by task, and a line for a perfect model that draws all slots at once."""
     lines = {name: one["by_kind"] for name, one in record["methods"].items()} | {PERFECT: record["at_once"]}
     return [
         [name, *(format_share(shares[kind]) for kind in record["kinds"])] for name, shares in lines.items()
@@ -55,7 +55,7 @@ def kind_rows(record: Mapping[str, Any]) -> list[list[str]]:
 
 
 def goal_rows(record: Mapping[str, Any]) -> list[list[str]]:
-    """The goals: on what, what was saved and lost, and whether that is enough."""
+    """Rows of the goals: the task, the savings and loss, and whether the goal is met."""
     return [
         [
             f"threshold on {x['what']}",

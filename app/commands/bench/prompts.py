@@ -1,4 +1,4 @@
-"""The command `bench prompts`: what contexts leave of a prompt, and what that costs and saves."""
+"""The command `bench prompts`: what prompt compression keeps of a prompt, and its cost and savings."""
 
 from __future__ import annotations
 

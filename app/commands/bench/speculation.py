@@ -1,4 +1,4 @@
-"""The command `bench speculation`: what every method gains over plain decoding, and where the time of its steps goes."""
+"""The command `bench speculation`: the speedup of every method over plain decoding, and where the time of its steps goes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def speculation(args: argparse.Namespace) -> int:
     from decodescope.engine.bench.speculation import PER_KIND, SHORT, SpeculationBench, measure_speculation
 
     def choose(questions: list[BenchQuestion]) -> list[BenchQuestion]:
-        """So many of each kind; of Spec-Bench's own file of each task, as it has as many of each."""
+        """The first questions of each kind; of Spec-Bench's own file of each task, as it has equally many of each."""
         kinds = {"kind_of": spec_bench_task} if is_spec_bench(questions) else {}
         return spread_over_kinds(questions, SHORT if args.short else PER_KIND, **kinds)
 
@@ -58,7 +58,7 @@ def speculation(args: argparse.Namespace) -> int:
 
 
 def parse_variants(words: list[str]) -> dict[str, Method]:
-    """The methods of several --method; the names of the variants that are measured anyway are known."""
+    """The methods of several --method; the names of the default variants are known."""
     from decodescope.engine.bench.speculation import VARIANTS
     from decodescope.engine.session.method import Method
 
@@ -104,7 +104,7 @@ def cells(one: Mapping[str, Any]) -> list[str]:
 
 
 def names_by_gain(record: Mapping[str, Any]) -> list[str]:
-    """The names of all that took part, ours by their gain, then transformers."""
+    """The names of all that took part: ours by speedup, then transformers."""
 
     def gain(name: str) -> tuple[bool, bool, float]:
         one = record["methods"][name]
@@ -115,7 +115,7 @@ def names_by_gain(record: Mapping[str, Any]) -> list[str]:
 
 
 def kind_cells(one: Mapping[str, Any], kinds: Mapping[str, int]) -> list[str]:
-    """Times plain decoding on each kind of question; of transformers, of the whole call."""
+    """Speed relative to plain decoding on each kind of question; for transformers, of the whole call."""
     key = "ratio" if one["side"] == "decodescope" else "whole"
     return [format_number((one["by_kind"][kind][key] or {}).get("median")) for kind in kinds]
 
@@ -135,7 +135,7 @@ def heading(record: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def goal_rows(record: Mapping[str, Any]) -> list[list[str]]:
-    """The goals: what, how much, what was reached, by whom, and whether that is enough."""
+    """Rows of the goals: the goal, its target, the best value and its method, and whether the goal is met."""
     rows = []
     for x in record["goals"]:
         if x["goal"] < 1:
@@ -155,8 +155,8 @@ def _format_integer(value: float | None) -> str:
 
 
 def gain_warning(record: Mapping[str, Any]) -> str:
-    """A sentence that names the methods with a larger gain than their tokens per pass allow; empty if there are none. A pass
-    of several rows costs at least one of a single row, so something else took the machine's time."""
+    """A sentence that names the methods with a larger gain than their tokens per pass allow; empty if there are none.
+    A pass of several rows costs at least one of a single row, so something else took the machine's time."""
     ours = {name: x for name, x in record["methods"].items() if x["tau"] and x["ratio"]}
     names = [name for name, x in ours.items() if x["ratio"]["median"] > SLACK * x["tau"]]
     if not names:

@@ -1,4 +1,4 @@
-"""The command `bench words`: what samplers and searches make of answers, and what they cost."""
+"""The command `bench words`: effects and cost of samplers and searches on answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def words(args: argparse.Namespace) -> int:
     )
     methods = None if args.method is None else parse_methods(args.method, default_methods(), draws=True)
     given = further_models(args)
-    if args.draft is not None:  # what drafts is the amateur too, where none is given
+    if args.draft is not None:  # the draft model is the amateur too, if none is given
         given.setdefault("amateur", args.draft)
     read = {role for x in (default_methods() if methods is None else methods).values() for role in x.lanes}
     models = {role: load_model(name, args.dtype, args.device) for role, name in given.items() if role in read}

@@ -1,4 +1,4 @@
-"""What the measurements of `bench` share: questions, methods by recipe, threads, and figures as text."""
+"""Shared by the measurements of `bench`: questions, methods by recipe, threads, and figures as text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def run_with_threads(args: argparse.Namespace, work: Callable[[argparse.Namespace], int]) -> int:
-    """Do `work` on questions, in as many threads as were asked for."""
+    """Do `work` on questions, in the requested number of threads."""
     from decodescope.engine.kernels.choice import pass_threads, set_pass_threads
 
     before = pass_threads()
@@ -36,7 +36,7 @@ def run_with_threads(args: argparse.Namespace, work: Callable[[argparse.Namespac
 
 
 def result_path(args: argparse.Namespace) -> Path | None:
-    """Where the result goes, if anywhere. Raises Refusal if it cannot go there, or go on with nothing."""
+    """The file of the result, if any. Raises Refusal if it cannot be written, or if there is nothing to resume."""
     from decodescope.engine.bench.questions.result_file import check_output
 
     if args.resume and args.out is None:
@@ -50,7 +50,7 @@ def result_path(args: argparse.Namespace) -> Path | None:
 def select_questions(
     args: argparse.Namespace, choose: Callable[[list[BenchQuestion]], list[BenchQuestion]]
 ) -> tuple[list[BenchQuestion], dict[str, Any], Path | None]:
-    """The questions that `choose` takes of the file, what to remember of it, and where the result goes, if anywhere."""
+    """The questions that `choose` takes of the file, what to record about it, and the file of the result, if any."""
     from decodescope.engine.bench.labbench import QUESTIONS
     from decodescope.engine.bench.questions.questions import read_questions
 
@@ -67,8 +67,8 @@ def print_result(
     *,
     first_turns: bool = False,
 ) -> int:
-    """Print the result, as JSON or as `text`, with sentences on how the questions were put; the exit code. first_turns: of
-    each the first turn alone was asked."""
+    """Print the result, as JSON or as `text`, with sentences on how the questions were put; the exit code.
+    first_turns: only the first turn of each was asked"""
     record = result.record()
     if args.json:
         print_json(record)
@@ -86,7 +86,7 @@ def print_result(
 
 
 def question_notes(settings: Mapping[str, Any], first_turns: bool) -> list[str]:
-    """A line on how questions were put to the model, and which of their turns; none where the settings do not say."""
+    """A line on how questions were put to the model, and which of their turns; none if the settings do not say."""
     asked = settings.get("questions") or {}
     if "chat" not in settings or "later_turns" not in asked:
         return []
@@ -101,7 +101,7 @@ def question_notes(settings: Mapping[str, Any], first_turns: bool) -> list[str]:
 def parse_methods(
     words: Iterable[str], known: Mapping[str, Method], draws: bool = False
 ) -> dict[str, Method]:
-    """The methods of several --method, by name. draws: each may have samplers of its own."""
+    """The methods of several --method, by name. draws: each may have its own samplers."""
     methods: dict[str, Method] = {}
     for word in words:
         name, method = parse_method(word, known, draws)
@@ -114,8 +114,9 @@ def parse_methods(
 
 
 def parse_method(word: str, known: Mapping[str, Method], draws: bool = False) -> tuple[str, Method]:
-    """Name and method of NAME or NAME=RECIPE. RECIPE is a known name, that of a part, the words of `decodescope run` that
-    choose a method, or the link or JSON of a recipe. draws: it may choose a sampler; one that is known may in any case."""
+    """Name and method of NAME or NAME=RECIPE.
+    RECIPE is a known name, the name of a part, the words of `decodescope run` that choose a method, or the link or JSON of a
+    recipe. draws: it may choose a sampler; a known name may do so in any case."""
     name, given, text = word.partition("=")
     name, text = name.strip(), text.strip() if given else name.strip()
     if not name or len(name) > 40 or not name.isprintable():
@@ -139,7 +140,7 @@ PARTS = (
     "strategy",
     "guidance",
     "sampler",
-)  # that alone make a method
+)  # options that alone make a method
 
 
 def _parse_recipe(text: str, known: Mapping[str, Method]) -> Method:
@@ -175,7 +176,7 @@ MET = {True: "met", False: "not met", None: "not asked"}
 
 
 def acceptance_by_position(one: Mapping[str, Any]) -> list[str]:
-    """For each depth of a draft, how many of the drafts that went so deep were accepted so far."""
+    """For each depth of a draft, how many of the drafts that reached it were accepted up to it."""
     return [
         format_share(a / n)
         for a, n in zip(one["accepted_by_position"], one["offered_by_position"], strict=True)
@@ -188,7 +189,7 @@ def format_share(value: float | None) -> str:
 
 
 def six_columns(record: Mapping[str, Any]) -> list[str]:
-    """The table of the six columns, alone in a list; none where a record, an older one, has no such figures."""
+    """The table of the six columns, alone in a list; none if an older record has no such figures."""
     figures = record.get("columns")
     if not figures:
         return []
@@ -202,7 +203,7 @@ def six_columns(record: Mapping[str, Any]) -> list[str]:
 
 
 def unused_settings(set_aside: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """A sentence for each model with settings of generation in its folder that neither side used."""
+    """A sentence for each model with generation settings in its folder that neither side used."""
     sentences = []
     for name, unused in set_aside.items():
         settings = ", ".join(f"{setting} {json.dumps(value)[:60]}" for setting, value in unused.items())
@@ -217,11 +218,11 @@ SIX = (
     "tokens/s",
     "J a token",
     "compression",
-)  # as engine/bench/questions/columns.py has them
+)  # as in engine/bench/questions/columns.py
 
 
 def six_cells(one: Mapping[str, float | None]) -> list[str]:
-    """The six figures of a method, under SIX; n/a where one is not known."""
+    """The six figures of a method, under SIX; n/a for an unknown one."""
     memory, use, latency, rate, energy, times = one.values()
     known = (
         None if memory is None else format_bytes(round(memory)),

@@ -1,4 +1,4 @@
-"""Report: how a command prints what it found, for programs and for people."""
+"""Output: how a command prints its results, for programs and for people."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """One JSON object on standard output; what is no number there (NaN, infinity) would be an error, not a word."""
+    """Print one JSON object on standard output; NaN and infinity raise an error, since JSON has no word for them."""
     print(json.dumps(value, allow_nan=False, default=str))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns under their heads, two spaces apart; the last one is left as long as it is."""
+    """Columns under their heads, two spaces apart; the last column is not padded."""
     lines = [list(head), *map(list, rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head) - 1)]
     return "\n".join(
@@ -32,7 +32,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def print_note(text: str) -> None:
-    """A remark that is no result: on standard error."""
+    """Print a remark that is not a result, on standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -55,14 +55,14 @@ def progress_printer(as_json: bool) -> Callable[[str], None]:
 
 
 class LivePrinter:
-    """Text that appears as it is written: bytes go in, whole characters come out on standard output."""
+    """Text that appears while it is written: bytes go in, whole characters come out on standard output."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.last = ""
 
     def add(self, data: bytes, final: bool = False) -> None:
-        """Print what `data` completes; `final`: nothing follows, what is left over is no character."""
+        """Print the characters that `data` completes; `final`: nothing follows, and leftover bytes are no character."""
         text = self._decoder.decode(data, final)
         if text:
             sys.stdout.write(text)
@@ -71,8 +71,9 @@ class LivePrinter:
 
 
 def new_file_path(name: str, option: str, what: str, *endings: str) -> Path:
-    """The path that `name` says, where neither it nor it with one of `endings` is taken; a Refusal before anything was loaded
-    if it cannot be written. option: what gives the name;  what: is written there."""
+    """The path `name`, if neither it nor it with one of `endings` exists.
+    Raises Refusal before anything is loaded if it cannot be written. option: the option that gives the name;  what: what is
+    written there"""
     target = expand_path(name)
     try:
         for taken in (target, *(target.with_name(target.name + ending) for ending in endings)):
@@ -83,7 +84,7 @@ def new_file_path(name: str, option: str, what: str, *endings: str) -> Path:
     except (
         OSError,
         ValueError,
-    ) as error:  # a name that the system does not take, a folder that may not be looked into
+    ) as error:  # a name that the system does not accept, or a folder that may not be read
         wrong = getattr(error, "strerror", None) or error
         raise Refusal(f"{what[0].upper()}{what[1:]} cannot be written to {name[:200]}: {wrong}.") from None
     return target

@@ -1,4 +1,4 @@
-"""The command `run`: decode one prompt and tell what happened."""
+"""The command `run`: decode one prompt and report what happened."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ FIGURES = (
     "exactness",
     "end",
 )
-PARTS = tuple(kind for kind in KINDS if kind != "sampler")  # several samplers are named in one text
+PARTS = tuple(kind for kind in KINDS if kind != "sampler")  # several samplers are given in one text
 
 
 def run(args: argparse.Namespace) -> int:
-    """Decode as asked; the exit code."""
+    """Decode as requested; the exit code."""
     prompt = args.prompt if args.prompt is not None else read_text(args.prompt_file)
     return decode_prompt(args, prompt, lambda model: (prompt_ids(model, prompt, args.chat), None))
 
 
 def prompt_ids(model: Model, prompt: str, chat: bool) -> list[int]:
-    """The ids of a prompt; a Refusal where the model cannot read it."""
+    """The ids of a prompt; raises Refusal if the model cannot read it."""
     from decodescope.engine.session.run import encode_text_or_ids
 
     try:
@@ -71,7 +71,7 @@ def special_token_notes(
     args: argparse.Namespace, model: Model, prompts: Iterable[tuple[str, bool]], decodes: bool = True
 ) -> list[str]:
     """Notes on special tokens in these prompts, (text, whether it is a turn of a chat), and on how the chat template ends.
-    decodes: whether the command writes texts, which have to end."""
+    decodes: whether the command writes texts, which have to end"""
     from decodescope.engine.model.checkpoint.prompt_notes import COMMAND, PAGE, PromptAdvice, prompt_notes
 
     ways = PromptAdvice(
@@ -84,7 +84,7 @@ def special_token_notes(
 
 
 def check_option_texts(texts: Iterable[tuple[str, str]]) -> None:
-    """Refuse texts of options, (option, text), that the terminal could not pass on."""
+    """Refuse option texts, (option, text), that the terminal could not pass on."""
     for name, text in texts:
         if re.search("[\ud800-\udfff]", text):
             raise Refusal(
@@ -95,7 +95,7 @@ def check_option_texts(texts: Iterable[tuple[str, str]]) -> None:
 def decode_prompt(
     args: argparse.Namespace, prompt: str, read: Callable[[Model], tuple[list[int], SavedCache | None]]
 ) -> int:
-    """Decode as asked; the exit code. read: the ids of the prompt for a model, and its cache where that was saved."""
+    """Decode as requested; the exit code. read: the ids of the prompt for a model, and its cache if that was saved"""
     target = None if args.trace is None else new_trace_path(args.trace)
     check_option_texts((("--prompt", prompt), *(("--stop", text) for text in args.stop)))
     if "" in args.stop:
@@ -140,7 +140,7 @@ def decode_prompt(
 
 
 def recording_option_notes(args: argparse.Namespace) -> list[str]:
-    """Notes on the options that say what is recorded, where nothing is."""
+    """Notes on the recording options if nothing is recorded."""
     asked = [x for x in ("trace_level", "layers", "reference") if getattr(args, x, None) not in (None, False)]
     return [f"Note: nothing is recorded without --trace OUT, so {option(x)} is ignored." for x in asked]
 
@@ -148,7 +148,7 @@ def recording_option_notes(args: argparse.Namespace) -> list[str]:
 def run_session(
     session: Session, model: Model, target: Path | None, as_json: bool, notes: Sequence[str] = ()
 ) -> int:
-    """Decode to the end, record to `target` if one is given, and show the result with the notes; the exit code."""
+    """Decode to the end, record to `target` if given, and show the result with the notes; the exit code."""
     from decodescope.engine.model.forward.executor import EngineFault
     from decodescope.engine.session.run import LazyWriter, Run, Tee
     from decodescope.engine.trace import Trace
@@ -199,8 +199,8 @@ def keep_files(session: Session) -> None:
 
 
 def run_steps(session: Session, model: Model, live: LivePrinter | None) -> None:
-    """Make every step, and print the text as it comes. An interrupt ends the run after the step that is being made, or after
-    the chunk of the prompt that is being read, a second one at once."""
+    """Make every step, and print the text as it comes.
+    An interrupt ends the run after the present step, or after the present chunk of the prompt; a second one ends it at once."""
     from decodescope.engine.core.progress import Progress
     from decodescope.engine.session.run import read_prompt
     from decodescope.engine.session.session import SessionStopped
@@ -216,7 +216,7 @@ def run_steps(session: Session, model: Model, live: LivePrinter | None) -> None:
                         session.finish("stopped_by_user")
                         break
                     step = session.step()
-                    if live is not None:  # the text itself shows how far it is
+                    if live is not None:  # the text itself shows the progress
                         live.add(b"".join(map(model.tokenizer.bytes_of, step.emitted)))
                     else:
                         progress.add(len(step.emitted))
@@ -231,7 +231,7 @@ def run_steps(session: Session, model: Model, live: LivePrinter | None) -> None:
 
 @contextmanager
 def catch_interrupts() -> Iterator[list[int]]:
-    """The interrupts that came meanwhile; the second one raises KeyboardInterrupt."""
+    """Count interrupts; the second one raises KeyboardInterrupt."""
     seen: list[int] = []
 
     def heard(number: int, frame: object) -> None:
@@ -241,7 +241,7 @@ def catch_interrupts() -> Iterator[list[int]]:
 
     try:
         before = signal.signal(signal.SIGINT, heard)
-    except ValueError:  # not the main thread: interrupts come to another
+    except ValueError:  # not the main thread: another thread gets the interrupts
         yield seen
         return
     try:
@@ -253,7 +253,7 @@ def catch_interrupts() -> Iterator[list[int]]:
 def print_result(run: Run, target: Path | None, as_json: bool, notes: Sequence[str]) -> None:
     """The result: one JSON object, or a line under the text."""
     kept = None if target is None or not target.exists() else str(target)
-    if not hasattr(run.trace, "header"):  # ended while the prompt was read: there is nothing to sum up
+    if not hasattr(run.trace, "header"):  # ended during the prefill: there is nothing to sum up
         run.trace.write(run.session.header)
     summary = run.summary
     if as_json:
@@ -298,12 +298,13 @@ def summary_sentence(summary: Summary) -> str:
 
 
 def new_trace_path(name: str) -> Path:
-    """The path of a trace that can be written; a Refusal before anything was loaded if it cannot."""
+    """The path of a trace that can be written; raises Refusal before anything is loaded if it cannot."""
     return new_file_path(name, "--trace", "the trace", ".partial")
 
 
 def build_method(args: argparse.Namespace) -> Method:
-    """The method of the command line. Names and knobs are checked here, its parts against each other with the model."""
+    """The method of the command line.
+    Names and knobs are checked here; the compatibility of its parts is checked with the model."""
     from decodescope.engine.session.method import Method
 
     return Method.from_names(*parse_parts(args, "drafter.max_draft_tokens=6"))
@@ -312,8 +313,8 @@ def build_method(args: argparse.Namespace) -> Method:
 def parse_parts(
     args: argparse.Namespace, example: str, before: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The parts that are named and the knobs that are set, as Method.from_names takes them; `example` of a setting. before: the
-    parts that there are where none is named."""
+    """The named parts and the set knobs, as Method.from_names takes them; `example`: a setting, for messages.
+    before: the default parts, where none is named"""
     names: dict[str, Any] = {kind: getattr(args, kind) for kind in PARTS if getattr(args, kind) is not None}
     if args.sampler is not None:
         names["sampler"] = [x.strip() for x in args.sampler.split(",")]
@@ -374,7 +375,7 @@ def head_folders(args: argparse.Namespace) -> dict[str, Path]:
 
 
 def unused_model_notes(args: argparse.Namespace, method: Method) -> list[str]:
-    """Notes on the models and heads that are given and that the method does not read."""
+    """Notes on the given models and heads that the method does not read."""
     roles, given = method.lanes, further_models(args)
     options = [
         f"--{x}" if x in DRAFTS else " ".join(role_option(x, given[x])) for x in given if x not in roles
@@ -412,7 +413,7 @@ def load_models(args: argparse.Namespace, method: Method) -> tuple[Model, dict[s
     name, folder, adapter, weights = find_model(args.model)
     heads = head_folders(args)
     method.check(describe(folder, name, heads, adapter, weights), given)
-    fast = bool(getattr(args, "compile", False))  # an option of those commands that decode one text
+    fast = bool(getattr(args, "compile", False))  # an option of the commands that decode one text
     model = load(args.model, args.dtype, args.device, heads, args.allow_pickle, compile=fast)
     if model.tokenizer is None:
         raise Refusal(
@@ -425,5 +426,5 @@ def load_models(args: argparse.Namespace, method: Method) -> tuple[Model, dict[s
 
 
 def remarks(*models: Model) -> list[str]:
-    """Notes on what was made of the files of these models; none twice."""
+    """Notes on how the files of these models were read; none twice."""
     return [f"Note: {x}" for x in dict.fromkeys(x for one in models for x in one.remarks)]

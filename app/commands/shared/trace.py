@@ -1,4 +1,4 @@
-"""The command `trace`: tell what a recorded run holds, check that it agrees with itself, write it in other forms."""
+"""The command `trace`: print what a recorded run contains, verify it, or write it in other forms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .run import summary_figures, summary_sentence
 
 
 def show(args: argparse.Namespace) -> int:
-    """Print what the trace holds."""
+    """Print the content of the trace."""
     from decodescope.engine.trace import open_trace
     from decodescope.engine.trace.query.summary import summarise
     from decodescope.engine.trace.values.limits import TraceError
@@ -58,7 +58,7 @@ def show(args: argparse.Namespace) -> int:
 
 
 def check(args: argparse.Namespace) -> int:
-    """Derive again what the trace claims; exit code 1 if something contradicts something else."""
+    """Derive the claims of the trace again; exit code 1 if there is a contradiction."""
     from decodescope.engine.trace import check as derive
     from decodescope.engine.trace import open_trace
 
@@ -84,7 +84,7 @@ WAYS = ("html", "perfetto", "csv")
 
 
 def export(args: argparse.Namespace) -> int:
-    """Write the trace as HTML, as trace events, as a table of decisions, or several of them. Nothing is overwritten."""
+    """Write the trace as HTML, as trace events or as a table of decisions, or as several of them. Nothing is overwritten."""
     wanted = {way: expand_path(name) for way in WAYS if (name := getattr(args, way)) is not None}
     if not wanted:
         raise Refusal("Say what to write: --html OUT, --perfetto OUT, --csv OUT, or several.")
@@ -115,7 +115,7 @@ def export(args: argparse.Namespace) -> int:
 
 
 def _export_parts(trace: Any, way: str) -> Iterable[str]:
-    """The text of a form, in parts; a table of decisions step by step."""
+    """The text of a form, in parts; a table of decisions comes step by step."""
     from decodescope.lab.decision.decision_csv import export_csv
     from decodescope.lab.views.export import export_html
     from decodescope.lab.views.perfetto import export_perfetto
@@ -128,7 +128,7 @@ def _export_parts(trace: Any, way: str) -> Iterable[str]:
 
 
 def check_new_file(target: Path) -> None:
-    """Refusal if the file is there already, or cannot be made."""
+    """Raise Refusal if the file exists already, or cannot be created."""
     try:
         if target.exists():
             raise Refusal(f"{target} exists already: choose another name, or move it away.")
@@ -141,7 +141,7 @@ def check_new_file(target: Path) -> None:
 
 
 def write(target: Path, parts: Iterable[str]) -> None:
-    """Write a text, in parts, to a file that is not there yet; Refusal if it cannot be. What fails leaves no file."""
+    """Write a text, in parts, to a new file; raises Refusal if that fails. A failed write leaves no file."""
     try:
         file = target.open("x", encoding="utf-8", errors="replace", newline="\n")
     except OSError as error:

@@ -1,1 +1,1 @@
-"""What there is to choose from: parts, knobs, presets and recorded examples."""
+"""The available choices: parts, knobs, presets and recorded examples."""

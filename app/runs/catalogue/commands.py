@@ -1,4 +1,4 @@
-"""Commands: methods that are a command of their own, since no composition of parts is what they do."""
+"""Commands: methods that are a command of their own, since no composition of parts does the same."""
 
 from __future__ import annotations
 
@@ -52,6 +52,6 @@ COMMANDS = (
 
 
 def commands() -> list[dict[str, Any]]:
-    """Every one as plain data, with the authors' headline."""
+    """Every command as plain data, with the authors' headline."""
     headlines = method_results()["headlines"].get("command", {})
     return [asdict(x) | {"kind": "command", "headline": headlines.get(x.name, "")} for x in COMMANDS]

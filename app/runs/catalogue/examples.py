@@ -1,4 +1,4 @@
-"""Examples: the recorded runs that come with the package, and what is said of them."""
+"""Examples: the recorded runs that come with the package, and their descriptions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FOLDER = Path(__file__).resolve().parents[3] / "assets" / "traces"
 
 @dataclass(frozen=True)
 class Example:
-    """One recorded run. run: its id, under which the page asks for it; about: one sentence."""
+    """One recorded run. run: the id under which the page requests it; about: one sentence"""
 
     name: str
     run: str
@@ -27,7 +27,7 @@ class Example:
 
 @cache
 def examples() -> tuple[Example, ...]:
-    """All that are there, the one that the page opens on first; none where the package came without them."""
+    """All existing examples, the page's first one in front; none if the package came without them."""
     try:
         rows = json.loads((FOLDER / "index.json").read_text(encoding="utf-8"))
     except OSError:

@@ -1,5 +1,6 @@
-"""Families: what recorded runs are grouped by: the first part of a method that is not the usual one; drafters by their room.
-Where all are usual, whether the target was made of another model."""
+"""Families: the groups of recorded runs, by the first part of a method that is not the default one.
+
+Drafters are grouped by their folder. If all parts are default, the group is whether the target was made from another model."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ METHODS = Path(__file__).resolve().parents[3] / "engine" / "methods"
 
 @dataclass(frozen=True)
 class MethodFamily:
-    """A kind of method: its name, and in a sentence what it does."""
+    """A kind of method: its name, and a sentence on what it does."""
 
     title: str
     about: str
 
 
-# kind of part -> its family, in the order in which a method's parts are asked
+# kind of part -> its family, in the order in which a method's parts are examined
 KINDS = {
     "strategy": MethodFamily(
         "Parallel decoding and search", "A step that is not draft and verify: a block that settles, or beams."
@@ -50,7 +51,7 @@ KINDS = {
     ),
     "sampler": MethodFamily("Sampling", "The distribution that a token is drawn from."),
 }
-# room of drafters -> its family
+# folder of drafters -> its family
 ROOMS = {
     "drafters/draft_model": MethodFamily(
         "Draft models", "A smaller model drafts, and the target verifies it in one pass."
@@ -96,7 +97,7 @@ def family(header: Header) -> MethodFamily:
 
 
 def family_titles() -> list[str]:
-    """The titles of all families, as a list of them is read: drafts first."""
+    """The titles of all families in display order: drafts first."""
     kinds = (
         "drafter",
         "schedule",

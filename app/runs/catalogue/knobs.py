@@ -19,7 +19,7 @@ FIRST = "tree"  # the preset that the controls begin with
 
 @dataclass(frozen=True)
 class KnobDeclarations:
-    """A text, the same compressed, and a mark that another text has not."""
+    """A text, its compressed form, and a mark that identifies it."""
 
     text: bytes
     packed: bytes
@@ -35,7 +35,7 @@ def knob_declarations() -> KnobDeclarations:
 
 @cache
 def _encode_declarations(parts: tuple[tuple[str, str, type[Component]], ...]) -> KnobDeclarations:
-    """The same of these parts: they become more where somebody declares one."""
+    """The declarations of these parts; there are more if somebody declares one."""
     kinds: dict[str, dict[str, Any]] = {}
     for kind, name, cls in parts:
         if cls.params():
@@ -54,12 +54,12 @@ def _part_declaration(kind: str, name: str, cls: type[Component]) -> dict[str, A
 
 
 def _is_empty(x: Any) -> bool:
-    """Whether a knob has no such thing; zero is something."""
+    """Whether a knob lacks this attribute; zero counts as a value."""
     return x is None or x is False or x in ("", [])
 
 
 def initial_values(kind: str, name: str, cls: type[Component]) -> dict[str, Any]:
-    """What the knobs of a part begin with: as the first preset sets them, else their defaults."""
+    """The initial values of a part's knobs: as the first preset sets them, else their defaults."""
     first = PRESETS[FIRST]
     chosen = first.names.get(kind)
     names = chosen if isinstance(chosen, list) else [chosen]

@@ -1,4 +1,4 @@
-"""Parts: every component as plain data, with what its authors and we measured, for the command line and the page."""
+"""Parts: every component as plain data, with published and measured results, for the command line and the page."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def method_results() -> dict[str, Any]:
 
 
 def parts() -> list[dict[str, Any]]:
-    """Every part as plain data. exactness: of a method that differs from plain decoding in this part alone; of a rule, for
-    every draft that it takes."""
+    """Every part as plain data.
+    exactness: of a method that differs from plain decoding in this part alone; for a rule, of every draft that it accepts as
+    input."""
     from decodescope.engine.core.component import KINDS, build, registry
     from decodescope.engine.session.method import Method, strategy_using
 
@@ -58,15 +59,15 @@ def parts() -> list[dict[str, Any]]:
 
 
 def _exactness(kind: str, part: Any, method: Method) -> str:
-    """Of a method that differs from plain decoding in this part; an acceptance rule is judged by what it says itself."""
+    """The exactness of a method that differs from plain decoding in this part; an acceptance rule declares its own."""
     if kind == "acceptance":
         return "lossless" if part.lossless else "lossy"
     return method.exactness
 
 
 def transforms() -> list[dict[str, Any]]:
-    """What makes another model of one before a method runs on it, as `parts` has parts. A method that is
-    lossless on the other model is exact for these weights, and does not write the first one's text."""
+    """The transforms that make another model before a method runs on it, as plain data like `parts`.
+    A method that is lossless on the other model is exact for these weights, but does not write the first model's text."""
     from decodescope.engine.core.component import OF_MODEL, registry
 
     nothing = {
@@ -91,7 +92,7 @@ def transforms() -> list[dict[str, Any]]:
 
 
 def _description(kind: str, name: str, cls: Any) -> dict[str, Any]:
-    """What any of them says of itself, and what its authors measured."""
+    """The description of any part, and what its authors measured."""
     return {
         "kind": kind,
         "name": name,
@@ -103,14 +104,14 @@ def _description(kind: str, name: str, cls: Any) -> dict[str, Any]:
 
 
 def idea(cls: type) -> str:
-    """What a part does, in a sentence: the first line of its file, without the name in front."""
+    """A sentence on what a part does: the first line of its file, without the name in front."""
     first = " ".join((sys.modules[cls.__module__].__doc__ or "").split("\n\n")[0].split())
     said = first.partition(": ")[2] or first
     return said[:1].upper() + said[1:]
 
 
 def heads(part: Any) -> list[str]:
-    """The trained heads that a part reads, by the folder that it misses in a model without any."""
+    """The trained heads that a part reads, by the folder that it asks for on a model without any."""
     from decodescope.engine.core.spec import ModelSpec
     from decodescope.engine.session.method import Method
 

@@ -1,4 +1,4 @@
-"""Presets: compositions with a name, to begin with."""
+"""Presets: named compositions as starting points."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from decodescope.engine.core.roles import TARGET
 @dataclass(frozen=True)
 class Preset:
     """A named composition. says: what happens in a step, as a sentence; names, settings: as Method.from_names takes them;
-    models: role -> name of those that it is for, none where it goes with any."""
+    models: role -> name of the models that it is for; empty if it works with any"""
 
     title: str
     says: str
@@ -33,7 +33,7 @@ def temperature_settings(temperature: Any) -> dict[str, dict[str, Any]]:
 
 WARMTH, RECORD = 0.8, r'\{"name": "[A-Z][a-z]{1,9}", "city": "[A-Z][a-z]{1,9}", "active": (true|false)\}'
 NARROW, NARROW_DRAFT = {TARGET: "lab@int8"}, {TARGET: "lab", "draft": "lab@int4"}
-# what a search for one block of each kind ended with, on the weights of `lab` before its last training (`ae0fb9df92df3434`)
+# the result of a search for one block of each kind, on the weights of `lab` before its last training (`ae0fb9df92df3434`)
 PRUNED = {TARGET: "lab@cut_layers skip=a6,f4"}
 WARM = temperature_settings(WARMTH)
 MASKED = {TARGET: "lab-mdm"}
@@ -78,7 +78,7 @@ PRESETS: dict[str, Preset] = {
         {
             "drafter": {"max_draft_tokens": 5, "width": 3},
             **temperature_settings(0.5),
-        },  # as the example on which the page opens
+        },  # as in the example that the page opens with
     ),
     "online": Preset(
         "Draft model that learns",
@@ -457,4 +457,4 @@ PRESETS: dict[str, Preset] = {
         models={"short": "lab"},
     ),
 }
-SMALLER = ("plain", "h2o", "streaming")  # those that hold less: no draft's tree, or a cache with a bound
+SMALLER = ("plain", "h2o", "streaming")  # presets that hold less: no draft tree, or a bounded cache

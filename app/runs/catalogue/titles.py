@@ -1,4 +1,4 @@
-"""Titles: what page and catalogue call each kind of part."""
+"""Titles: the display name of each kind of part, on the page and in the catalogue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tours: what is worth seeing in the shipped examples, stop by stop. Every claim is checked against its trace by a test."""
+"""Tours: stops worth seeing in the shipped examples. A test checks every claim against its trace."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .examples import FOLDER
 
 @dataclass(frozen=True)
 class TourStop:
-    """One place of a run. step, node: as the views number them, the root being node 0; status: of that node."""
+    """One place of a run. step, node: numbered as in the views, with the root as node 0; status: of that node"""
 
     title: str
     text: str

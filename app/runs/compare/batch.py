@@ -1,5 +1,7 @@
-"""Batch: one method on a set of prompts, a recorded run each. They are queued one at a time, or several in step, so that the
-runs of others come between them, and what was recorded stays when the batch is stopped."""
+"""Batch: one method on a set of prompts, a recorded run each.
+
+The runs are queued one at a time, or several in step, so that other runs come between them. Recorded runs stay when the
+batch is stopped."""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ ABREAST = 32  # runs that go in step, at most
 REMEMBERED = 16  # batches in memory
 GONE = "This batch is not here any more; its runs are in the Library."
 BATCHES = "batches"  # the folder next to the traces that keeps their records
-AGAIN = 0.25  # seconds until a place in a full queue is asked for again
+AGAIN = 0.25  # seconds until the next attempt to enter a full queue
 
 
 def uses_drafter(method: Method) -> bool:
@@ -44,8 +46,8 @@ def uses_drafter(method: Method) -> bool:
 
 @dataclass
 class BatchRow:
-    """A prompt of the batch. choice: what is run on it;  channel: its run, None before it began
-    why: what stood against it, "" if nothing did;  tokens: of the run, once it is over"""
+    """A prompt of the batch. choice: the settings of its run;  channel: its run, None before it began
+    why: the reason against it, "" if there is none;  tokens: of the run, once it is over"""
 
     prompt: PromptEntry
     choice: RunChoice
@@ -55,7 +57,7 @@ class BatchRow:
     over: bool = False
 
     def record(self) -> dict[str, Any]:
-        """As plain data; of a run that goes the tokens so far."""
+        """As plain data; for an active run the tokens so far."""
         tokens = self.tokens if self.over or self.channel is None else _count_tokens(self.channel)
         if self.why:
             status = "refused"
@@ -70,15 +72,15 @@ class BatchRow:
 
 
 def make_row(play: RunService, prompt: PromptEntry, choice: RunChoice, i: int) -> BatchRow:
-    """Prompt number i of a set, with the i-th seed behind the choice's; a user's turn where it is one and the target has a
-    chat template, or where the choice says so."""
+    """Prompt number i of a set, with the i-th seed after the choice's.
+    It is a user's turn if the prompt is one and the target has a chat template, or if the choice says so."""
     seed = (choice.seed + i) % (SEEDS + 1)
     chat = choice.chat or (prompt.chat and has_chat_template(play, play.model_keys(choice)))
     return BatchRow(prompt, replace(choice, prompt=prompt.text, chat=chat, seed=seed))
 
 
 class SequentialRuns:
-    """Runs that are queued one after the other, each when the one before it is over; the record is kept with every one."""
+    """Runs queued one after another, each when the one before it is over; the record is stored after each."""
 
     def __init__(self, play: RunService, rows: Sequence[BatchRow], kept: RecordFolder):
         self.id = secrets.token_hex(8)
@@ -87,16 +89,16 @@ class SequentialRuns:
         self.kept = kept
         self.over = False
         self._halt = threading.Event()
-        self._going = threading.Lock()  # whoever begins a run, or ends it
+        self._going = threading.Lock()  # held by whoever begins or ends a run
 
     def record(self) -> dict[str, Any]:
-        """What came out so far, as plain data."""
+        """The results so far, as plain data."""
         raise NotImplementedError
 
     @property
     def prompt_sentences(self) -> list[str]:
-        """How the prompts are put to the model, and which turns of them are not, as sentences."""
-        rows = {id(x.prompt): x for x in self.rows}.values()  # of a set each prompt has a row for each method
+        """Sentences on how the prompts are put to the model, and which of their turns are not."""
+        rows = {id(x.prompt): x for x in self.rows}.values()  # a set has a row per prompt and method
         return prompt_sentences(sum(x.choice.chat for x in rows), [x.prompt.later for x in rows])
 
     def begin(self) -> Self:
@@ -105,7 +107,7 @@ class SequentialRuns:
         return self
 
     def stop(self) -> None:
-        """End the run that goes, and begin no other; what was recorded stays."""
+        """End the active run and begin no other; recorded runs stay."""
         self._halt.set()
         with self._going:
             for row in self.rows:
@@ -128,7 +130,7 @@ class SequentialRuns:
             self._keep()
 
     def run_all(self) -> None:
-        """Run all, one after the other, until they are stopped."""
+        """Run all, one after another, until they are stopped."""
         for row in self.rows:
             if self._halt.is_set():
                 return
@@ -136,18 +138,18 @@ class SequentialRuns:
             self._keep()
 
     def _keep(self) -> None:
-        """Keep the record, once a run is over."""
+        """Store the record, once a run is over."""
         if any(row.over for row in self.rows):
             with contextlib.suppress(OSError):  # the disk is full: the record is still served from memory
                 self.kept.write(self.id, self.record())
 
     def _queue(self, start: Callable[[], None]) -> None:
-        """Start something once there is a place in the queue, or nothing where it was stopped before. Raises Refused."""
+        """Start something once there is room in the queue; do nothing if it was stopped before. Raises Refused."""
         while not self._halt.is_set():
             try:
                 with self._going:
                     return None if self._halt.is_set() else start()
-            except RunQueueFull:  # others wait: so does this
+            except RunQueueFull:  # others wait, so this waits too
                 self._halt.wait(AGAIN)
         return None
 
@@ -173,8 +175,8 @@ class SequentialRuns:
 
 
 class PromptBatch(SequentialRuns):
-    """The runs of one choice on prompts, at most `most` in step; number i has the i-th seed behind the choice's. Raises Refused
-    for numbers out of range, and for a method that cannot run here or that drafts nothing."""
+    """The runs of one choice on prompts, at most `most` in step; number i has the i-th seed after the choice's.
+    Raises Refused for numbers out of range, and for a method that cannot run here or that drafts nothing."""
 
     def __init__(
         self,
@@ -196,31 +198,31 @@ class PromptBatch(SequentialRuns):
             )
         self.at, self.most = time.time(), most
         self._names = play.lanes(choice, composed.method)
-        self._job: RunnerJob | None = None  # of those that go in step
+        self._job: RunnerJob | None = None  # of the runs that go in step
         super().__init__(play, [make_row(play, prompt, choice, i) for i, prompt in enumerate(prompts)], kept)
 
     def stop(self) -> None:
-        """End the runs that go, and begin no other; what was recorded stays."""
+        """End the active runs and begin no other; recorded runs stay."""
         super().stop()
         if self._job is not None:
             self._job.cancel()
 
     def run_all(self) -> None:
-        """Run all, in the sets in which a report of the command line runs them, where several go in step."""
+        """Run all; several in step are grouped like the sets of a report on the command line."""
         if self.most == 1:
             return super().run_all()
         from decodescope.engine.session.batch.owner_sessions import session_sets
 
         for some in session_sets(len(self.rows), self.most):
             rows = [self.rows[i] for i in some]
-            while left := [x for x in rows if not x.over]:  # where others came between, not all have begun
+            while left := [x for x in rows if not x.over]:  # if other runs came between, not all have begun
                 job = self._run_together(left)
                 if job is None or job.status == "cancelled":
                     return None
         return None
 
     def _run_together(self, rows: Sequence[BatchRow]) -> RunnerJob | None:
-        """Run prompts in step, and wait until none of them goes any more; the job that they were, None where it was stopped."""
+        """Run prompts in step, and wait until none of them is active; returns their job, None if it was stopped."""
 
         def start() -> None:
             self._job = self.play.queue_work(
@@ -246,7 +248,7 @@ class PromptBatch(SequentialRuns):
 
     @property
     def wait_reason(self) -> str:
-        """What those that go in step wait for, before the first of them began; "" where they wait for nothing."""
+        """What the runs in step wait for, before the first of them began; "" if they wait for nothing."""
         if (
             self._job is None
             or self._job.is_over
@@ -260,7 +262,7 @@ class PromptBatch(SequentialRuns):
         of: prompts;  done: those that are over;  runs: the ids of the runs that a report can cover: those with a step that did
         not fail;  called: its method, once a run has begun;  at: when it began, s;
         most: runs that go in step;  doing: what they wait for;  asked: sentences on how the prompts were put"""
-        over = self.over  # first: where it is, all rows are in what follows
+        over = self.over  # read first: if it is true, all rows are in what follows
         runs = [x.channel.run for x in self.rows if x.channel and x.channel.count and x.over and not x.why]
         rows = [row.record() for row in self.rows]
         done = sum(x.over for x in self.rows)
@@ -300,11 +302,11 @@ class PromptBatches:
         return self._works.require(name, GONE)
 
     def stop(self, name: str) -> None:
-        """End the batch of that id, where it goes on."""
+        """End the batch of that id, if it is active."""
         self._works.stop(name)
 
     def summaries(self) -> list[dict[str, Any]]:
-        """All batches, the newest first, without their rows, but how the first of them begins."""
+        """All batches, the newest first, without their rows, but with the beginning of the first prompt."""
         return [
             {
                 **{key: value for key, value in record.items() if key != "rows"},

@@ -1,4 +1,4 @@
-"""Alike: which recorded runs read the same prompt with a model of the same shape, from the headers of their traces."""
+"""Comparable runs: recorded runs with the same prompt and a model of the same shape, from their trace headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lineup: two to four methods that are to run on one prompt, as the page asks for them, and their start."""
+"""Comparison: parse the page's request to run two to four methods on one prompt, and start them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from ..run_service import RunChoice, RunService
 
 LETTERS = "ABCD"
 FEWEST_RUNS, MOST_RUNS = 2, 4
-SAMPLERS = ("", GREEDY, WARMED)  # of all methods: their own, or one of these
+SAMPLERS = ("", GREEDY, WARMED)  # samplers of all methods: their own, or one of these
 HOTTEST = 5.0
 
 
 def parse_choices(said: dict[str, Any]) -> list[RunChoice]:
-    """The runs of a question: {"prompt", "seed", "new", "models": {role: model}, "methods": [preset or settings as text, ...],
-    "sampler", "temperature", "chat", "ignore_eos"}; the last two are off where they are not there. Raises Refused."""
+    """Parse the runs of a question. Raises Refused.
+    It is {"prompt", "seed", "new", "models": {role: model}, "methods": [preset or settings as text, ...], "sampler",
+    "temperature", "chat", "ignore_eos"}; the last two are off if they are missing."""
     methods = said.get("methods")
     sampler = said.get("sampler", "")
     warm = said.get("temperature", WARMTH)
@@ -53,13 +54,13 @@ def parse_choices(said: dict[str, Any]) -> list[RunChoice]:
 
 
 def _add_preset_models(choice: RunChoice, text: str) -> RunChoice:
-    """The same with the models of its preset, where that names some."""
+    """The same with the models of its preset, if it names any."""
     models = PRESETS[text].models if text in PRESETS else {}
     return replace(choice, models={**choice.models, **models}) if models else choice
 
 
 def _parse_switches(said: dict[str, Any]) -> dict[str, bool]:
-    """What of a question is on or off."""
+    """A switch of a question."""
     switches = {name: said.get(name, False) for name in ("chat", "ignore_eos")}
     if not all(isinstance(x, bool) for x in switches.values()):
         raise RequestRefusal("The chat template and going on after the end token are true or false.")
@@ -67,8 +68,8 @@ def _parse_switches(said: dict[str, Any]) -> dict[str, bool]:
 
 
 def parse_models(said: dict[str, Any]) -> dict[str, str]:
-    """The models of a question, role -> model: {"models": {"target": "lab", ...}}; none: those that a page begins with. Raises
-    Refused."""
+    """The models of a question, role -> model: {"models": {"target": "lab", ...}}. Raises Refused.
+    None means the models that a page begins with."""
     models = said.get("models") or {}
     if not isinstance(models, dict) or not all(isinstance(x, str) for x in models.values()):
         raise RequestRefusal('The models are named by role: {"target": ..., "draft": ...}.')
@@ -97,7 +98,7 @@ def _replace_sampler(choice: RunChoice, sampler: str, warm: float) -> RunChoice:
 
 
 def start_all(play: RunService, asked: Sequence[RunChoice]) -> list[RecordStream]:
-    """Queue runs one behind the other; raises Refused, and then none of them is queued."""
+    """Queue runs one after another; if it raises Refused, none of them is queued."""
     composed = []
     for letter, choice in zip(LETTERS, asked, strict=False):
         composed.append(play.compose(choice))

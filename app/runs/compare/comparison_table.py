@@ -31,7 +31,7 @@ from .comparison import LETTERS
 from .repeats import SURE
 
 KEPT = 16  # runs with figures in memory
-# what a row of the table says, and its head in a file
+# the fields of a row, and their heads in a file
 COLUMNS = {
     "letter": "pane",
     "run": "run",
@@ -70,7 +70,7 @@ class ComparisonTable:
         self._lock = threading.Lock()
 
     def compare(self, channels: Sequence[RecordStream]) -> dict[str, Any]:
-        """A row per run, and what is to be said of each two of those that have begun. Raises Refused."""
+        """A row per run, and the relation of every two that have begun. Raises Refused."""
         sides = [self._row(channel) for channel in channels]
         rows = [{"letter": letter, **row} for letter, (_, row) in zip(LETTERS, sides, strict=False)]
         pairs = []
@@ -129,7 +129,7 @@ class ComparisonTable:
             side = _read_side(channel)
             row = (side, begun | _run_figures(side))
         except (ValueError, LookupError, ArithmeticError) as error:
-            # what comes from elsewhere may be well-formed and yet make no sense
+            # a record from elsewhere may be well-formed and yet make no sense
             why = "" if isinstance(error, Refusal) else "A run cannot be compared. "
             raise RequestRefusal(why + explain_error(error)) from None
         with self._lock:
@@ -140,7 +140,7 @@ class ComparisonTable:
 
 
 def _divergence(side: RunSide, others: Sequence[tuple[str, RunSide | None]]) -> str:
-    """Where a text that may differ parts from that of a plain run with its settings, in words; empty: there is no such run."""
+    """Where a text that may differ departs from a plain run with its settings, in words; empty: there is no such run."""
     begun = ((letter, x) for letter, x in others if x is not None and is_plain(x.header))
     alike = ((letter, x) for letter, x in begun if comparison_key(x.header) == comparison_key(side.header))
     letter, plain = next(alike, ("", None))

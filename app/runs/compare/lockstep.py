@@ -1,4 +1,4 @@
-"""In step: the runs of several prompts, decoded together as one job of the runner's worker, each with a channel of its own."""
+"""Lockstep: the runs of several prompts, decoded together as one job of the worker, each with its own channel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class RunnablePrompt(Protocol):
-    """A prompt with how it is run. channel: of its run, None before it began"""
+    """A prompt and how it is run. channel: of its run, None before it began"""
 
     choice: RunChoice
     channel: RecordStream | None
@@ -45,7 +45,7 @@ class LockstepResult:
 
 @dataclass
 class _ActiveRun:
-    """A run that goes. began: on its own clock;  cache: bytes that it may take"""
+    """An active run. began: on its own clock;  cache: bytes that it may take"""
 
     session: Session
     place: BatchMember
@@ -81,12 +81,10 @@ class Lockstep(Generic[Row]):
         self._report = over
         self._models: dict[str, Model] = {}
         self._going: dict[int, _ActiveRun] = {}  # by id of a row
-        self._next: tuple[Row, Method, MemoryEstimate] | None = (
-            None  # the one that begins next, looked at once
-        )
+        self._next: tuple[Row, Method, MemoryEstimate] | None = None  # the next run to begin, prepared once
 
     def step(self) -> LockstepResult:
-        """Decode them. Raises Stopped where the models cannot be loaded."""
+        """Decode them. Raises Stopped if the models cannot be loaded."""
         from decodescope.engine.session.batch.owner_sessions import decode_for_owners
         from decodescope.engine.session.session import SessionStopped
 
@@ -109,14 +107,14 @@ class Lockstep(Generic[Row]):
         return LockstepResult()
 
     def finish(self, reason: EndReason, message: str = "") -> End:
-        """End the work; the runs have ends of their own."""
+        """End the work; each run has an end of its own."""
         from decodescope.engine.trace.records.events import End
 
         self.end = self.end or End(reason, [], 0, message)
         return self.end
 
     def branch(self) -> Session:
-        """Raises RuntimeError: it is no run."""
+        """Raises RuntimeError: this is not a run."""
         raise RuntimeError("runs that go in step are no run that could be branched.")
 
     def _is_halted(self) -> bool:
@@ -130,7 +128,7 @@ class Lockstep(Generic[Row]):
             yield row
 
     def _begin_run(self, row: Row) -> Session | None:
-        """The run of a row; None where there is no room for its caches until another one has ended. Raises Refused."""
+        """Begin the run of a row; None if there is no room for its caches until another one has ended. Raises Refused."""
         from decodescope.engine.session.batch.shared_passes import SharedExecutor
 
         try:
@@ -150,7 +148,7 @@ class Lockstep(Generic[Row]):
         return session
 
     def _after_step(self, row: Row, step: Step) -> None:
-        """See whether the run is to end behind its step."""
+        """Check whether the run must end after its step."""
         one = self._going[id(row)]
         if one.place.stopping:
             one.session.finish("stopped_by_user")

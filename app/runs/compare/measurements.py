@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from decodescope.app.basis.refusal import RequestRefusal
 
 NAME = re.compile(r"[0-9a-f]{16}")
-MOST = 256  # of a kind; the oldest goes
+MOST = 256  # records of a kind; the oldest is deleted
 
 
 class RecordFolder:
@@ -32,7 +32,7 @@ class RecordFolder:
             old.unlink(missing_ok=True)
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """The record of that name; None where there is none that can be read."""
+        """The record of that name; None if there is none that can be read."""
         if not NAME.fullmatch(name):
             return None
         try:
@@ -42,12 +42,12 @@ class RecordFolder:
         return record if isinstance(record, dict) else None
 
     def names(self) -> list[str]:
-        """The records that there are."""
+        """The names of the records."""
         return [path.stem for path in self.folder.glob("*.json") if NAME.fullmatch(path.stem)]
 
 
 class Measurement(Protocol):
-    """What goes on over several runs, and is kept."""
+    """Work over several runs with a stored result."""
 
     @property
     def over(self) -> bool:
@@ -55,11 +55,11 @@ class Measurement(Protocol):
         ...
 
     def record(self) -> dict[str, Any]:
-        """What came out so far, as plain data."""
+        """The results so far, as plain data."""
         ...
 
     def stop(self) -> None:
-        """End it; what came out stays."""
+        """End it; the results so far stay."""
         ...
 
 
@@ -67,8 +67,8 @@ One = TypeVar("One", bound=Measurement)
 
 
 class Measurements(Generic[One]):
-    """Works of one kind, by id: those that go on or have just ended in memory, at most about `most`, those before as they were
-    kept."""
+    """Works of one kind, by id.
+    Active or recently ended works are in memory, about `most` of them; earlier ones are read as they were stored."""
 
     def __init__(self, kept: RecordFolder, most: int):
         self.kept = kept
@@ -91,14 +91,14 @@ class Measurements(Generic[One]):
         return record and {**record, **({} if record.get("over") else {"over": True, "stopped": True})}
 
     def require(self, name: str, gone: str) -> dict[str, Any]:
-        """The record of the work of that id. Raises Refused with the words `gone` where it is not here."""
+        """The record of the work of that id. Raises Refused with the words `gone` if it is not here."""
         record = self.record(name)
         if record is None:
             raise RequestRefusal(gone)
         return record
 
     def stop(self, name: str) -> None:
-        """End the work of that id, where it goes on."""
+        """End the work of that id, if it is active."""
         if name in self._known:
             self._known[name].stop()
 

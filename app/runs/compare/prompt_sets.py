@@ -1,4 +1,4 @@
-"""Sets: two to four methods on a set of prompts, a recorded run each, and what each is against the first, prompt by prompt."""
+"""Prompt sets: two to four methods on a set of prompts, a recorded run each, compared with the first by prompt."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ GONE = "This set is not here any more; its runs are in the Library."
 
 @dataclass(frozen=True)
 class SetCell:
-    """One run of a set. rate: tokens a second of decoding;  tau: tokens per target pass;  accepted: drafted tokens per drafting
-    step that stayed, None: no step drafted;  same: leading tokens that equal the baseline's;  parted: whether others follow"""
+    """One run of a set. rate: tokens per second of decoding;  tau: tokens per target pass;  accepted: drafted tokens that
+    stayed, per drafting step, None: no step drafted;  same: leading tokens that equal the baseline's;  parted: whether
+    others follow"""
 
     called: str
     tokens: int
@@ -46,8 +47,8 @@ class SetCell:
 
 
 class PromptSet(SequentialRuns):
-    """The runs of several choices on prompts: on each prompt all of them with one seed, and who begins moves on, so that what
-    else the machine does meets them all. Raises Refused."""
+    """The runs of several choices on prompts. Raises Refused.
+    On each prompt all choices have one seed. The first one rotates, so that other load on the machine affects all of them."""
 
     def __init__(
         self,
@@ -73,14 +74,14 @@ class PromptSet(SequentialRuns):
             self._cells[id(row)] = _read_cell(row.channel)
 
     def record(self) -> dict[str, Any]:
-        """What came out so far, as plain data.
+        """The results so far, as plain data.
 
-        methods: what each is called;  lines: per prompt its name, kind, beginning, how many turns behind the first it has, run
-        ids, and per method a Cell or None, and the ratio of its tokens a second to the first method's
-        kinds: as `summarise_lines`, of all prompts ("all") and of each kind;  asked: sentences on how the prompts were put
-        to the model
+        methods: name of each;  lines: per prompt its name, kind, beginning, number of turns after the first, run ids, and per
+        method a Cell or None, and the ratio of its tokens per second to the first method's
+        kinds: as `summarise_lines`, of all prompts ("all") and of each kind;  asked: sentences on how the prompts were put to
+        the model
         """
-        # first: what is over then has all its figures in what follows
+        # read first: rows that are over then have all their figures in what follows
         state = {
             "of": len(self.rows),
             "done": sum(x.over for x in self.rows),
@@ -133,9 +134,9 @@ class PromptSet(SequentialRuns):
 
 
 def summarise_lines(lines: Sequence[dict[str, Any]], count: int) -> dict[str, Any]:
-    """Of each of `count` methods over prompts: `ratio`, the median of the paired ratios, and `accepted`, the mean of the
-    prompts' accepted lengths, each with its `interval` over the prompts and their number n; None where no prompt has one.
-    n: prompts."""
+    """Summary of each of `count` methods over prompts.
+    `ratio` is the median of the paired ratios, and `accepted` the mean of the prompts' accepted lengths. Each has its
+    `interval` over the prompts and their number n; None if no prompt has one. n: prompts."""
     ratios, accepted = [], []
     for k in range(count):
         paired = [x["ratios"][k] for x in lines if x["ratios"][k] is not None] if k else []
@@ -173,11 +174,11 @@ class PromptSets:
         return self._works.add(one.id, one.begin())
 
     def record(self, name: str) -> dict[str, Any]:
-        """What came out of the set of that id so far. Raises Refused where it is not here."""
+        """The results of the set of that id so far. Raises Refused if it is not here."""
         return self._works.require(name, GONE)
 
     def stop(self, name: str) -> None:
-        """End the set of that id, where it goes on."""
+        """End the set of that id, if it is active."""
         self._works.stop(name)
 
 

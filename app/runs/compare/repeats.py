@@ -1,4 +1,4 @@
-"""Repeats: recorded runs decoded several times more, in turns and unrecorded, so that a ratio of speeds has an interval."""
+"""Repeats: recorded runs decoded several more times, alternately and unrecorded, so that a speed ratio has an interval."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FEWEST, MOST = 3, 40  # rounds
 SURE = 0.95  # of the intervals
-WARM = 8  # tokens that everyone writes before the first round
+WARM = 8  # warm-up tokens of each contestant before the first round
 REMEMBERED = 16  # repeats in memory
 
 
@@ -41,15 +41,15 @@ class RoundResult:
 
 
 class _StopRounds(Exception):
-    """The rounds are to end."""
+    """The rounds must end."""
 
 
 class RepeatMeasurement:
-    """Work for the runner's worker, which steps it like a session: a step is a round, in which every run is decoded once as
-    its header says, with its own seed, and nothing is kept but the time of its steps.
+    """Work for the runner's worker, which steps it like a session.
+    A step is a round. Every run is decoded once as its header says, with its own seed, and only the time of its steps is kept.
 
-    play: has the models, which are loaded where they are not;  channels: the runs, of one prompt;  times: rounds
-    kept: where the record goes when they are over. Raises Refused for what cannot be repeated.
+    play: has the models, which are loaded if necessary;  channels: the runs, of one prompt;  times: rounds
+    kept: where the record is stored when they are over. Raises Refused for runs that cannot be repeated.
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class RepeatMeasurement:
         if all(play.models.acquire(one) is not None for one in names.values()):  # refusals are raised at once
             self._make_contestants()
         self._began = 0.0
-        self._rates: list[list[float]] = [[] for _ in channels]  # tokens a second, by run and round
+        self._rates: list[list[float]] = [[] for _ in channels]  # tokens per second, by run and round
         self._same = [True] * len(channels)  # whether every call wrote the text of the recorded run
 
     def _make_contestants(self) -> None:
-        """Make everyone who repeats; models that are not loaded are. Raises Refused."""
+        """Make all contestants; models are loaded if necessary. Raises Refused."""
         for letter, header in self._headers.items():
             models = _load_models(self._play, header, letter)
             for side, one in zip(
@@ -105,8 +105,8 @@ class RepeatMeasurement:
         return call
 
     def step(self) -> RoundResult:
-        """One round; before the first one models are loaded that are not there, and everyone writes a few tokens. Raises
-        Stopped where it cannot begin."""
+        """One round. Before the first one, missing models are loaded and everyone writes a few tokens.
+        Raises Stopped if it cannot begin."""
         from decodescope.engine.bench.clock.contest import run_round
         from decodescope.engine.session.session import SessionStopped
 
@@ -135,7 +135,7 @@ class RepeatMeasurement:
         return RoundResult(self.rounds - 1, (time.perf_counter() - self._began) * 1e6)
 
     def finish(self, reason: EndReason, message: str = "") -> End:
-        """End the rounds; those that were made count."""
+        """End the rounds; complete ones count."""
         from decodescope.engine.trace.records.events import End
 
         if self.end is None:
@@ -145,11 +145,11 @@ class RepeatMeasurement:
         return self.end
 
     def branch(self) -> Session:
-        """Raises RuntimeError: rounds are no run."""
+        """Raises RuntimeError: rounds are not a run."""
         raise RuntimeError("repeats have no branches.")
 
     def begin(self, play: RunService) -> RepeatMeasurement:
-        """Queue the rounds behind the runs that wait."""
+        """Queue the rounds after the waiting runs."""
         self.job = play.queue_work(self)
         return self
 
@@ -159,17 +159,17 @@ class RepeatMeasurement:
         return self.end is not None or (self.job is not None and self.job.is_over)
 
     def stop(self) -> None:
-        """End after the call that is being made."""
+        """End after the present call."""
         self.stopping = True
         if self.job is not None:
             self.job.cancel()
 
     def record(self) -> dict[str, Any]:
-        """What came out so far, as plain data.
+        """The results so far, as plain data.
 
-        runs: per run the median tokens a second of its steps, with an interval, and whether every call wrote the text of the
-        recorded run;  ratios: run -> run -> how many times as fast as the first the second was, round by round: the median
-        over the rounds, its interval, and n
+        runs: per run the median tokens per second of its steps, with an interval, and whether every call wrote the text of the
+        recorded run;  ratios: run -> run -> how many times as fast as the first the second was, round by round: the median over
+        the rounds, its interval, and n
         """
 
         def middle(values: list[float]) -> dict[str, Any]:
@@ -213,11 +213,11 @@ class Repeats:
         return self._works.add(one.run_id, one.begin(self._play))
 
     def record(self, name: str) -> dict[str, Any] | None:
-        """What came out of the repeats of that id so far; None where they are not here."""
+        """The results of the repeats of that id so far; None if they are not here."""
         return self._works.record(name)
 
     def stop(self, name: str) -> None:
-        """End the repeats of that id, where they go on."""
+        """End the repeats of that id, if they are active."""
         self._works.stop(name)
 
 
@@ -226,7 +226,7 @@ def _emitted_tokens(channel: RecordStream) -> list[int]:
 
 
 def _finished_header(channel: RecordStream) -> Header:
-    """The header of a run that is over. Raises Refused."""
+    """The header of a finished run. Raises Refused."""
     if channel.is_active or channel.wire is None:
         raise RequestRefusal("One of these runs is still going: repeat them when all are over.")
     if channel.reading:
@@ -256,7 +256,7 @@ def _model_keys(play: RunService, header: Header, name: str) -> dict[str, str]:
 
 
 def _load_models(play: RunService, header: Header, name: str) -> dict[str, Model]:
-    """Role -> model of a run, with the very weights that it had. Raises Refused."""
+    """Role -> model of a run, with exactly the weights that it had. Raises Refused."""
     try:
         models = play.models.ensure_loaded(_model_keys(play, header, name))
     except RequestRefusal:
@@ -275,7 +275,7 @@ def _load_models(play: RunService, header: Header, name: str) -> dict[str, Model
 def _build_contestants(
     play: RunService, header: Header, name: str, models: dict[str, Model]
 ) -> tuple[Contestant, Contestant]:
-    """Who repeats a run: for the warm-up, and for the rounds. Raises Refused."""
+    """The contestants of a run: for the warm-up, and for the rounds. Raises Refused."""
     from decodescope.engine.bench.clock.contest import engine_contestant
     from decodescope.engine.session.session import Session
 

@@ -34,31 +34,31 @@ def choice_of_run(play: RunService, channel: RecordStream) -> RunChoice:
 
 
 def has_end_token(play: RunService, models: Mapping[str, str]) -> bool:
-    """Whether the target of these models (role -> model) has an end token; True where nothing is known of it."""
+    """Whether the target of these models (role -> model) has an end token; True if nothing is known of it."""
     reader = _target_reader(play, models)
     return reader is None or bool(reader.stop_tokens)
 
 
 def has_chat_template(play: RunService, models: Mapping[str, str]) -> bool:
-    """The same of a chat template."""
+    """Whether the target has a chat template; True if nothing is known of it."""
     reader = _target_reader(play, models)
     return reader is None or (reader.tokenizer is not None and reader.tokenizer.has_chat)
 
 
 def notes(play: RunService, choice: RunChoice) -> list[str]:
-    """Notes on the prompt of a choice; none where nothing is known of the target."""
+    """Notes on the prompt of a choice; none if nothing is known of the target."""
     reader = _target_reader(play, play.model_keys(choice))
     return [] if reader is None else notes_on(reader, choice)
 
 
 def _target_reader(play: RunService, models: Mapping[str, str]) -> Model | Offer | None:
-    """What is known of the target; None also where its tokenizer cannot be read."""
+    """The known information on the target; None also if its tokenizer cannot be read."""
     key = models.get(TARGET, "")
     return None if play.models.trouble_of(key) else play.models.reader(key)
 
 
 def differences(play: RunService, header: Header, run: RunChoice, now: RunChoice) -> list[str]:
-    """In what the settings `now` differ from those of a run, each in words; empty: in nothing that counts."""
+    """How the settings `now` differ from those of a run, each difference in words; empty: no relevant one."""
     words = _prompt_differences(run, now) if not _same_tokens(play, header, now) else []
     words += [f"{'going on after' if now.ignore_eos else 'ending at'} the end token"] * (
         now.ignore_eos != run.ignore_eos
@@ -81,13 +81,13 @@ def differences(play: RunService, header: Header, run: RunChoice, now: RunChoice
 
 
 def _prompt_differences(run: RunChoice, now: RunChoice) -> list[str]:
-    """In what the prompts differ, as they are written."""
+    """How the prompts differ, as they are written."""
     words = ["another prompt"] * (now.prompt != run.prompt)
     return words + [f"{'with' if now.chat else 'without'} the chat template"] * (now.chat != run.chat)
 
 
 def _same_tokens(play: RunService, header: Header, now: RunChoice) -> bool:
-    """Whether the prompt is read as the run's was, in the tokens of the target."""
+    """Whether the prompt is read like the run's, in the tokens of the target."""
     read = play.encode_prompt(now)
     return read is not None and not read.why and [*read.ids] == header.prompt.tolist()
 
@@ -97,7 +97,7 @@ def _short_name(key: str | None) -> str:
 
 
 def _part_differences(method: Method, other: Method) -> list[str]:
-    """In what the parts of the other method are others, or other values."""
+    """Which parts of the other method, or their values, differ."""
     words = []
     for kind in other.used_parts | method.used_parts:
         ours, theirs = method.used_parts.get(kind), other.used_parts.get(kind)
@@ -113,7 +113,7 @@ def _part_differences(method: Method, other: Method) -> list[str]:
 
 
 def _sampler_differences(method: Method, other: Method) -> list[str]:
-    """The same of the chains of samplers."""
+    """The same for the chains of samplers."""
     ours, theirs = ({x.name: x for x in one.sampler.in_order} for one in (method, other))
     if [*ours] != [*theirs]:
         return [f"sampler {', '.join(theirs)}, not {', '.join(ours)}"]
