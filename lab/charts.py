@@ -1,4 +1,4 @@
-"""Charts: every chart that a trace alone gives, under one name each."""
+"""Charts: every chart that needs only a trace, each under one name."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from decodescope.lab.reports.report import AcceptanceReport, count_report
 
 
 class Chart(NamedTuple):
-    """draw: a trace, and what else `takes` names -> the figure;  about: what it shows, in a few words"""
+    """draw: a trace, and the other arguments in `takes` -> the figure;  about: what it shows, in a few words"""
 
     about: str
     draw: Callable[..., go.Figure]

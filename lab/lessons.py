@@ -33,7 +33,7 @@ STORIES = (
 def cost_table(
     specs: Sequence[ModelSpec], tokens: Sequence[int] = (1,), held: int = 128, bits: int = 32
 ) -> DataFrame:
-    """What a pass over some tokens costs, behind `held` entries of the cache, by the cost model."""
+    """The cost of a pass over some tokens, after `held` entries of the cache, by the cost model."""
     import pandas
 
     rows = []
@@ -59,7 +59,7 @@ def cost_table(
 def time_table(
     spec: ModelSpec, machines: Sequence[HardwareProfile], held: int = 128, bits: int = 16
 ) -> DataFrame:
-    """The least time that one token takes on each machine, by its data sheet: calculated, not measured."""
+    """The minimum time of one token on each machine, by its data sheet: calculated, not measured."""
     import pandas
 
     cost = pass_cost(spec, PassShape(1, held, weight_bits=bits, act_bits=bits, kv_bits=bits))

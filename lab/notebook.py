@@ -1,4 +1,4 @@
-"""Notebook: the calls of a notebook cell, to look at what was recorded."""
+"""Notebook: the functions for notebook cells that display recorded runs."""
 
 from __future__ import annotations
 
@@ -55,11 +55,13 @@ def show(
 def show(
     given: Any, step: int | None = None, views: Sequence[str] = VIEWS, profile: HardwareProfile | None = None
 ) -> Scope | RunWidget:
-    """A run step by step: a trace, what `run` returned, a path, or the name of an example. Begins at `step`, counted from the
-    end where it is negative, else at its last one. With the `profile` of the machine that ran it there is a roofline.
+    """A run step by step: a trace, the result of `run`, a path, or the name of an example.
 
-    What `start` returned is shown while it goes, with a Stop; such a run has no `step` to begin at.
-    Raises TraceError for what is no trace, ParamError for a step that it does not have.
+    It begins at `step`, counted from the end if negative, else at its last one. With the `profile` of the machine that ran it
+    there is a roofline.
+
+    A run from `start` is shown while it runs, with a Stop button; such a run has no `step` to begin at. Raises TraceError if it
+    is no trace, ParamError for a step that it does not have.
     """
     if isinstance(given, LiveRun):
         if step is not None:

@@ -1,1 +1,1 @@
-"""The entries of the target's cache: their lives, their attention, the text that they held."""
+"""The entries of the target's cache: their lifetimes, their attention, and the text that they held."""

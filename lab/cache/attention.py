@@ -1,4 +1,4 @@
-"""Attention: what the committed rows of one step gave to the entries of one head, where a trace recorded it."""
+"""Attention: the weights from the committed rows of one step to the entries of one head, where a trace recorded them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def attention_rows(fields: Fields, layer: int, head: int, columns: int) -> dict[
     """The weights of one layer and KV head, by ascending position, in at most `columns` columns, each the sum over its `bin`
     positions.
 
-    weights: [group, R, columns];  positions: the first one of each column;  ends: the last one;  total: sum per row
-    Raises Refusal where the layer or head is not recorded, or where the arrays do not fit each other.
+    weights: [group, R, columns];  positions: the first one of each column;  ends: the last one;  total: sum per row Raises
+    Refusal if the layer or head is not recorded, or if the arrays do not fit each other.
     """
     attention, positions = fields.attention, fields.positions
     if attention is None or positions is None or not fields.layers:
@@ -49,8 +49,8 @@ def attention_rows(fields: Fields, layer: int, head: int, columns: int) -> dict[
 
 
 def received_attention(fields: Fields, rows: int, heads: int, length: int) -> np.ndarray | None:
-    """float [rows, length]: what each position got of a step's attention, per layer and KV head, adding up to one; rows of
-    layers that are not recorded are NaN. None where no attention is recorded, or where its shapes make no sense."""
+    """float [rows, length]: the share of a step's attention on each position, per layer and KV head, adding up to one.
+    Rows of layers that are not recorded are NaN. None if no attention is recorded, or if its shapes make no sense."""
     attention, positions = fields.attention, fields.positions
     if (
         attention is None
@@ -80,8 +80,9 @@ def received_attention(fields: Fields, rows: int, heads: int, length: int) -> np
 def attention_shares(
     known: np.ndarray, rows: np.ndarray, first: int, newest: int, length: int
 ) -> list[float]:
-    """How much of the attention of `rows` (float [group, R, n]) falls on the `first` positions, on the `newest` of `length`,
-    and on those between; `known`: the position of each column. A position that is both counts as one of the first."""
+    """The shares of attention of `rows` (float [group, R, n]) on the `first` positions, on the `newest` of `length`, and
+    between.
+    `known`: the position of each column. A position that is both counts as one of the first."""
     early = known < first
     late = (known >= length - newest) & ~early
     total = max(float(rows.sum()), 1e-30)

@@ -30,7 +30,7 @@ class EntryChanges:
         self._lock = Lock()  # of both
 
     def learn(self, change: CacheChange, step: int) -> None:
-        """Take in what a step did."""
+        """Record the changes of a step."""
         if change.merged is not None and change.merged_by is not None and len(change.merged):
             layer, head, source, target = change.merged.astype(np.float64).T
             rows = np.stack(
@@ -57,7 +57,7 @@ class EntryChanges:
         return set((merges if row is None else merges[merges[:, 1] == row])[:, 2].astype(int).tolist())
 
     def merge_map(self, i: int, rows: int, width: int, columns: int) -> np.ndarray | None:
-        """bool [rows, columns], columns of `width` positions: where something became part of another entry by step i; None:
+        """bool [rows, columns], columns of `width` positions: where entries were merged into another entry by step i; None:
         nowhere."""
         merges = self._merges_until(i)
         row, column = merges[:, 1].astype(int), merges[:, 2].astype(int) // width
@@ -69,11 +69,11 @@ class EntryChanges:
         return became
 
     def of(self, position: int, i: int) -> dict[str, Any]:
-        """What became of a position by step i.
+        """The changes of a position by step i.
 
-        into: [row, target, similarity, weight] of each row in which it became part of another entry, weight: its share there
-        took: [row, sources], what became part of it
-        packed: [step, bits, error of keys, error of values] once it was packed; None
+        into: [row, target, similarity, weight] of each row in which it was merged into another entry, weight: its share there
+        took: [row, sources], the entries that were merged into it
+        packed: [step, bits, error of keys, error of values] if it is packed; else None
         """
         merges = self._merges_until(i)
         into = [
@@ -99,5 +99,5 @@ class EntryChanges:
         ]
 
     def packed_length(self, i: int) -> int:
-        """Where what has been packed by step i ends: the oldest are packed first."""
+        """The end of the part that has been packed by step i: the oldest are packed first."""
         return max((stop for step, _, stop, _, _ in self._packs if step <= i), default=0)

@@ -1,4 +1,4 @@
-"""Scored: what an entry was worth when it left, and the cut that it fell below, where a step says so."""
+"""Eviction scores: the score of an entry when it left, and the cut below which it fell, where a step records them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from decodescope.engine.trace.records.entry_scores import Scores
 from decodescope.engine.trace.records.events import Prefill, Step
 
-# row, score, lowest score that stayed: None where nothing stayed for its score
+# row, score, lowest score that stayed: None if nothing stayed for its score
 Below = tuple[int, float, float | None]
 
 
@@ -19,8 +19,9 @@ def eviction_scores(
     rows: Sequence[tuple[int | None, str]],
     heads: int,
 ) -> list[Below]:
-    """What a position scored in each row in which it left and the step says so. record(i): of a step, below 0 of the prompt's
-    reading;  rows: of each layer and KV head, layer by layer, when it left, as `Lives.life` says."""
+    """The score of a position in each row in which it left and the step records it.
+    record(i): of a step; a negative i is the prefill;  rows: for each layer and KV head, layer by layer, when it left, as
+    `Lives.life` says."""
     scored: list[Below] = []
     for i in sorted({left for left, _ in rows if left is not None}):
         change = next((x for x in getattr(record(i), "cache", ()) if x.lane == "target"), None)

@@ -1,4 +1,4 @@
-"""Lives: when each entry of the target's cache came, how long each layer and head kept it, and why it went."""
+"""Lifetimes: when each entry of the target's cache came, how long each layer and head kept it, and why it left."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .entry_changes import EntryChanges
 from .reference_loss import ReferenceLoss
 
 KEPT = int(np.iinfo(np.int32).max)  # "left at" of an entry that is still held
-BY_READING = -1  # the step in which the prompt's reading took place
+BY_READING = -1  # the step number of the prefill
 MOST_POSITIONS = 1 << 22
-MOST_ENTRIES = 1 << 26  # rows times positions
+MOST_ENTRIES = 1 << 26  # limit of rows times positions
 MOST_HEADS = 1 << 12  # KV heads that are listed one by one
 WORDS = {
     "S": "kept: one of the first entries, which never leave",
@@ -63,7 +63,7 @@ class EntryLifetimes:
         kept = zones(header)
         self.sinks, self.heavy, self.near = (zone_entries(kept, place) for place in PLACES)
         self.once = bool(part_description(header, "policy").get("once"))
-        # else it says what it never gives up, and not how much it keeps
+        # else it only says what it never evicts, not how much it keeps
         whole = any(zone.place != "first" for zone in kept)
         self.budget = sum(zone.entries for zone in kept) if whole and not self.once else None
         self.tokens: list[int] = header.prompt.tolist()
@@ -76,22 +76,20 @@ class EntryLifetimes:
         self.untold = False
         self.unplaced = ""
         self._kept: list[int] = []
-        self.prompt = 0  # positions that the prompt's reading took in
+        self.prompt = 0  # positions read during the prefill
         self._read = 0
         self._left = np.full((self.rows, 256), KEPT, np.int32)
         self._chosen: tuple[int, bool] = (-1, False)
         self.fates = EntryChanges(self.heads, part_description(header, "kv_compression").get("bits"))
         self.missed = ReferenceLoss()
-        self._plans: list[tuple[int, Plan]] = []  # the step, and what was settled in it
+        self._plans: list[tuple[int, Plan]] = []  # the step, and the plan settled in it
         # steps with other entries in their caches
         self._anew = sorted(reread_steps(header, ("policy", "strategy")))
-        self._by_head: dict[
-            int, np.ndarray
-        ] = {}  # by step from the first of those on, what the record says of each head
+        self._by_head: dict[int, np.ndarray] = {}  # by first step of these: what the record says of each head
 
     @classmethod
     def of(cls, trace: Trace) -> EntryLifetimes:
-        """Those of a whole run. Raises Refusal where it recorded no reading of its prompt, from which lives are counted."""
+        """The lifetimes of a whole run. Raises Refusal if its prefill was not recorded, since lifetimes start there."""
         lives = cls(trace.header)
         if trace.prefill is None:
             raise Refusal("The run holds no reading of its prompt, with which the lives of its cache begin.")
@@ -107,7 +105,7 @@ class EntryLifetimes:
 
     @property
     def unlisted_reason(self) -> str:
-        """Why nobody can say which entries left, as half a sentence; "": it can be said."""
+        """Why it is unknown which entries left, as half a sentence; "": it is known."""
         if not self.untold:
             return ""
         if self.went == "evicted":
@@ -116,11 +114,11 @@ class EntryLifetimes:
 
     @property
     def count(self) -> int:
-        """Steps learnt so far."""
+        """Number of steps learned so far."""
         return len(self.length)
 
     def learn(self, record: Prefill | Step) -> None:
-        """Take in a record. Raises Refusal where it counts more entries than can be shown."""
+        """Learn a record. Raises Refusal if it has more entries than can be shown."""
         change = next((x for x in record.cache if x.lane == "target"), None)
         if change is not None:
             self._grow(change.appended)
@@ -158,7 +156,7 @@ class EntryLifetimes:
             self._left = wider
 
     def _record_change(self, change: CacheChange, i: int) -> None:
-        """Note what a change lost; what names no entry of this cache is passed over."""
+        """Record the entries that a change lost; entries that are not in this cache are ignored."""
         scored = False
         self.fates.learn(change, i)
         if change.plan is not None:
@@ -191,12 +189,12 @@ class EntryLifetimes:
     # ---- one step
 
     def eviction_steps(self, i: int) -> np.ndarray:
-        """int32 [rows, n]: the step in which each of the n positions read by step i left; later ones count as KEPT."""
+        """int32 [rows, n]: the step in which each of the n positions read by step i left; later steps count as KEPT."""
         at = self._left[:, : self.length[i]]
         return np.where(at <= i, at, KEPT)
 
     def held_mask(self, i: int) -> np.ndarray:
-        """bool [rows, n]: what is held after step i."""
+        """bool [rows, n]: the entries that are held after step i."""
         return self._left[:, : self.length[i]] > i
 
     def held_bytes(self, i: int) -> int:
@@ -216,16 +214,16 @@ class EntryLifetimes:
         return max(0, int(np.searchsorted(self.length, length, side="right")) - 1)
 
     def window_start(self, n: int) -> int:
-        """Where the newest begin that the policy keeps, of n positions read."""
+        """The first of the newest positions that the policy keeps, of n positions read."""
         return (min(n, len(self.header.prompt)) if self.once else n) - (self.near or 0)
 
     def letters(self, row: int, i: int, first: int, last: int) -> list[str]:
-        """Per position first <= p < last why it is held or gone in a row after step i: a key of WORDS."""
+        """For each position first <= p < last, why it is held or gone in a row after step i: a key of WORDS."""
         became = self.fates.sources(i, row)
         return [self._letter(row, p, i, p in became) for p in range(first, min(last, self.length[i]))]
 
     def _letter(self, row: int, p: int, i: int, merged: bool) -> str:
-        """Of one position; merged: whether it became part of another entry in this row by step i."""
+        """The letter of one position; merged: whether it was merged into another entry in this row by step i."""
         if self._left[row, p] <= i:
             return self._eviction_letter(merged)
         if self.sinks and p < self.sinks:
@@ -235,7 +233,7 @@ class EntryLifetimes:
         return "K" if self.near is None else "H"
 
     def _eviction_letter(self, merged: bool) -> str:
-        """The letter of what left."""
+        """The letter of entries that left."""
         if merged:
             return "M"
         if self.evicts_by_score:
@@ -244,7 +242,7 @@ class EntryLifetimes:
 
     @property
     def evicts_by_score(self) -> bool:
-        """Whether entries go by what they are worth, not by age: somewhere an older one, no sink, outlived a younger."""
+        """Whether entries leave by score, not by age: somewhere an older one that is no sink outlived a younger one."""
         if self._chosen[0] != self.count:
             first = self.sinks or 0
             at = self._left[:, first : self._read]
@@ -257,8 +255,10 @@ class EntryLifetimes:
     def binned_map(
         self, i: int, columns: int, mass: np.ndarray | None, read: np.ndarray | None = None
     ) -> dict[str, Any]:
-        """The map after step i in at most `columns` columns of equal width: per row and column the share that is held, whether
-        something went in this step, and the largest mass of what is held, and the share that was read.
+        """The map after step i in at most `columns` columns of equal width.
+
+        Per row and column it has the share that is held, whether something left in this step, the largest mass of the held
+        entries, and the share that was read.
 
         uint8 [rows, columns] each; mass, read: uint8 [layers, heads, n] as recorded, or None
         """
@@ -292,9 +292,9 @@ class EntryLifetimes:
         return grid
 
     def head_summary(self, i: int) -> dict[str, Any] | None:
-        """Of each KV head after step i, layer by layer: what it has `held`, what the policy has settled for it as `due` (None:
-        no number), and its `kind`, an index into `kinds`, where it has any. None where all hold the same and nothing was
-        settled, and where there are too many."""
+        """The state of each KV head after step i, layer by layer.
+        `held`: its number of entries; `due`: the number settled by the policy (None: no number); `kind`: an index into
+        `kinds`, if there are any. None if all hold the same and nothing was settled, or if there are too many."""
         since = max((k for k in self._anew if k <= i), default=None)
         held = self.held_mask(i).sum(1) if since is None else self._by_head.get(i)
         if held is None or self.rows > MOST_HEADS:
@@ -316,15 +316,15 @@ class EntryLifetimes:
     # ---- one position
 
     def lifetime(self, position: int, i: int) -> list[tuple[int | None, str]]:
-        """Per row the step in which the position left, if it has by step i, and the letter that says why, or why not."""
+        """Per row the step in which the position left, if it has by step i, and the letter for why it left or stayed."""
         at = self._left[:, position]
         became = {x[0] for x in self.fates.of(position, i)["into"]}
         letters = [self._letter(row, position, i, row in became) for row in range(self.rows)]
         return [(int(left) if left <= i else None, letter) for left, letter in zip(at, letters, strict=True)]
 
     def table(self, i: int, first: int, last: int) -> list[dict[str, Any]]:
-        """Lives of the positions first <= p < last by step i: when it came, in how many rows it is held, when it left first
-        and last."""
+        """Lifetimes of the positions first <= p < last by step i.
+        They say when each came, in how many rows it is held, and when it left first and last."""
         rows, became = [], self.fates.sources(i)
         for p in range(first, min(last, self.length[i])):
             at = self._left[:, p]
@@ -344,8 +344,9 @@ class EntryLifetimes:
     # ---- the whole run
 
     def series(self, points: int) -> dict[str, list[Any]]:
-        """Held and lost over the steps, in at most `points` points: the state after the last step of each stretch, what was
-        lost in all of it, and on average what a full cache says (`missed`)."""
+        """Held and lost entries over the steps, in at most `points` points.
+        A point has the state after the last step of its stretch, the losses in all of it, and the mean losses by a full
+        cache (`missed`)."""
         every = max(1, -(-self.count // max(1, points)))
         at = [min(k + every, self.count) - 1 for k in range(0, self.count, every)]
         columns = {name: [getattr(self, name)[k] for k in at] for name in ("length", "held", "bytes", "full")}
@@ -358,15 +359,15 @@ class EntryLifetimes:
 
 
 def relative_mass(mass: np.ndarray) -> np.ndarray:
-    """float [rows, n]: the share of the layer's largest that each entry of a layer and KV head has.
+    """float [rows, n]: the attention of each entry of a layer and KV head, as a share of the layer's largest.
 
-    mass: uint8 [layers, heads, n] as recorded: 0 where evicted, else 1 + 254 sqrt(share of the largest of the layer)
+    mass: uint8 [layers, heads, n] as recorded: 0 if evicted, else 1 + 254 sqrt(share of the largest of the layer)
     """
     return (np.maximum(mass.reshape(mass.shape[0] * mass.shape[1], -1).astype(np.float64) - 1, 0) / 254) ** 2
 
 
 def mass_fractions(mass: np.ndarray) -> np.ndarray:
-    """float [rows, n]: of the attention that what a row holds has drawn, the part that fell on each entry; mass as for
+    """float [rows, n]: each entry's part of the attention drawn by the entries that a row holds; mass as for
     `relative_mass`."""
     worth = relative_mass(mass)
     fractions: np.ndarray = worth / np.maximum(worth.sum(1, keepdims=True), 1e-30)
@@ -374,10 +375,11 @@ def mass_fractions(mass: np.ndarray) -> np.ndarray:
 
 
 def cache_overlap(a: EntryLifetimes, i: int, b: EntryLifetimes, j: int) -> dict[str, Any]:
-    """What two runs hold of the text that they share, `a` after step i and `b` after step j: per row the number held by
-    both, by the first alone and by the second alone, and those positions.
+    """Which entries two runs hold of the text that they share, `a` after step i and `b` after step j.
 
-    upto: the positions that are compared;  parted: whether the texts differ behind them
+    Per row: the number held by both, by the first alone and by the second alone, and those positions.
+
+    upto: the positions that are compared;  parted: whether the texts differ after them
     """
     same = common_prefix(a.tokens, b.tokens)
     upto = min(a.length[i], b.length[j], same)
@@ -399,7 +401,7 @@ def cache_overlap(a: EntryLifetimes, i: int, b: EntryLifetimes, j: int) -> dict[
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many leading tokens are the same."""
+    """The number of equal leading tokens."""
     return next((k for k, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
@@ -413,7 +415,7 @@ def position_ranges(positions: np.ndarray) -> list[list[int]]:
 
 
 def _may_evict(header: Header) -> bool:
-    """Whether a policy of the run may have evicted: one that does not say what it does may, and so may those of a fork."""
+    """Whether a policy of the run may have evicted: one that does not describe itself may, and so may those of a fork."""
     does = part_description(header, "policy").get("does")
     return does is None or not {"evict", "merge"}.isdisjoint(does) or bool(reread_steps(header, ("policy",)))
 

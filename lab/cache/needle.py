@@ -50,8 +50,8 @@ def _piece_bytes(piece: Piece) -> bytes:
 
 
 def text_lifetime(trace: Trace, text: str) -> dict[str, Any]:
-    """What became of the first place of `text` by the end of a run, as `span_lifetime` says it. Raises ValueError where the
-    run does not hold the text, or has no step."""
+    """What became of the first place of `text` by the end of a run, as `span_lifetime` says it.
+    Raises ValueError if the run does not contain the text, or has no step."""
     lives = EntryLifetimes.of(trace)
     if not lives.count:
         raise ValueError("The run has no step: there is nothing that its cache could have lost.")
@@ -62,8 +62,8 @@ def text_lifetime(trace: Trace, text: str) -> dict[str, Any]:
 
 
 def span_lifetime(lives: EntryLifetimes, first: int, last: int, i: int) -> dict[str, Any]:
-    """What became of the positions first..last by step i: per row how many are held, the steps in which the first and the
-    last of them left, and why the first did; and one sentence on all rows."""
+    """What became of the positions first..last by step i, and one sentence on all rows.
+    Per row it has how many are held, the steps in which the first and the last of them left, and why the first did."""
     n, size = lives.length[i], last - first + 1
     read = min(last + 1, n) - first
     rows = []

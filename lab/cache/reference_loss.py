@@ -11,26 +11,27 @@ from decodescope.engine.trace.records.reference import ReferenceRecord
 
 
 class ReferenceLoss:
-    """Of one run, by step: what the full cache says, or None where it says nothing. `learn` takes the steps in order."""
+    """The losses of one run by step, as a reference measured them; None if it has none. `learn` takes the steps in order."""
 
     def __init__(self) -> None:
         self._steps: list[dict[str, Any] | None] = []
 
     def learn(self, reference: ReferenceRecord | None) -> None:
-        """Take in what the full cache says of a step."""
+        """Record the reference's result for a step."""
         some = reference is not None and reference.drift.size > 0
         self._steps.append(_step_loss(reference) if reference is not None and some else None)
 
     def of(self, i: int) -> dict[str, Any] | None:
-        """Of step i: the share of the full cache's attention on what the target no longer held, mean over the committed rows:
-        `lost` of all heads on average, `worst` of the one that lost most, which is `head`, [layer, KV head]; `cut`: the share
-        that the last row gave to what left in the step, mean over the heads, or None; `drift`, mean of the rows, in nats. Where
-        the whole model reads along there is `drift` alone, and the others are None."""
+        """The losses of step i, from the full cache's attention on entries that the target no longer held.
+        They are shares, mean over the committed rows. `lost`: mean of all heads; `worst`: of the head that lost most, which
+        is `head`, [layer, KV head]. `cut`: the share that the last row gave to entries that left in the step, mean over the
+        heads, or None. `drift`: mean of the rows, in nats. If the reference is the original model there is only `drift`, and
+        the others are None."""
         return self._steps[i]
 
     def series(self, stretches: Sequence[Sequence[int]]) -> dict[str, list[float | None]]:
-        """`lost`, `worst` and `drift`, each the mean over a stretch of steps, None where none of its steps has it; nothing of a
-        run without a full cache."""
+        """`lost`, `worst` and `drift`, each the mean over a stretch of steps, None if none of its steps has it.
+        Empty for a run without a reference."""
         if not any(self._steps):
             return {}
         lost = any(x and x["lost"] is not None for x in self._steps)

@@ -9,7 +9,7 @@ from decodescope.engine.cost.hardware import HardwareProfile
 
 
 def machine_of(profile: HardwareProfile, dtype: str) -> dict[str, Any] | None:
-    """What a view draws of a machine, for runs in `dtype`: name, FLOP/s, bytes/s. None: its peak is not known for it."""
+    """The machine fields for runs in `dtype`: name, FLOP/s, bytes/s. None: its peak is not known for that type."""
     try:
         peak = profile.peak(dtype)
     except ParamError:

@@ -24,10 +24,10 @@ from decodescope.engine.trace.records.events import DraftTree, Header, Pass, Pre
 from decodescope.engine.trace.records.parts import part_description
 from decodescope.engine.trace.records.phases import DECIDES, READS, is_deciding_pass
 
-STEPS = 4000  # of a run, from its beginning, that are priced
+STEPS = 4000  # number of first steps of a run that are priced
 POINTS = 400  # checks that are shown one by one
-LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)  # of the draft, on the surface
-SHARES = tuple(x / 10 for x in range(10, 0, -1))  # of drafted tokens that are accepted
+LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)  # draft lengths on the surface
+SHARES = tuple(x / 10 for x in range(10, 0, -1))  # shares of drafted tokens that are accepted
 
 
 def _model_shape(  # noqa: PLR0913
@@ -59,7 +59,7 @@ SHAPES: dict[str, ModelSpec] = {
 
 @dataclass(frozen=True)
 class PricedRun:
-    """What is priced: a header, the reading of the prompt, and the first steps."""
+    """The input of the pricer: a header, the prefill, and the first steps."""
 
     header: Header
     prefill: Prefill | None
@@ -80,9 +80,9 @@ class PricedRun:
 
 @dataclass(frozen=True)
 class CostDeviation:
-    """How far the model is off on the machine that a run was made on.
+    """The deviation of the model from the clock, on the machine of the run.
 
-    model, clock: seconds of all its passes;  least, most: model over clock by kind of pass, where it is smallest and largest
+    model, clock: seconds of all its passes;  least, most: smallest and largest ratio of model to clock by kind of pass
     """
 
     model: float
@@ -92,7 +92,7 @@ class CostDeviation:
 
     @property
     def share(self) -> float:
-        """Model over clock, less 1: below 0 the passes took longer than the model says."""
+        """Model over clock, minus 1; negative: the passes took longer than the model says."""
         return self.model / self.clock - 1
 
     def __str__(self) -> str:
@@ -108,7 +108,7 @@ class CostDeviation:
 
 
 def cost_deviation(rows: Sequence[Mapping[str, Any]]) -> CostDeviation | None:
-    """Of `Pricer.rows` on the machine of the run itself; None: there is no pass with a price and a time."""
+    """The deviation from `Pricer.rows` on the machine of the run itself; None: no pass has a price and a time."""
     shares = [row["model"] / row["s"] for row in rows if row["s"] > 0]
     if not shares:
         return None
@@ -172,7 +172,7 @@ class Pricer:
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """Per lane and phase: passes, rows fed, FLOP, bytes, seconds by the clock and by the model, and what bounds most."""
+        """Per lane and phase: passes, rows fed, FLOP, bytes, seconds by the clock and by the model, and the main bound."""
         rows: dict[tuple[str, str], dict[str, Any]] = {}
         bounds: dict[tuple[str, str], Counter[str]] = {}
         for one, draft in self._all_passes():
@@ -214,7 +214,7 @@ class Pricer:
         ]
 
     def plain_us(self) -> float:
-        """One token at a time, behind as many entries as the run's checks held on average."""
+        """A pass over one token, after as many entries as the run's checks held on average."""
         held = [one.entries for step in self.run.steps for one in step.passes if is_deciding_pass(one)]
         return self._check_us(1, round(statistics.fmean(held)) if held else len(self.run.header.prompt))
 
@@ -224,7 +224,7 @@ class Pricer:
         )
 
     def surface(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Speed over plain decoding by length of the draft and share of drafted tokens that are accepted.
+        """Speed relative to plain decoding by length of the draft and share of drafted tokens that are accepted.
 
         draft: a drafted level in plain steps, from this run's own drafting; 0: it has none. point: length and share of the
         run; the share is the one at which a chain of that length emits as many tokens per pass as the run did.
@@ -251,8 +251,8 @@ class Pricer:
         }
 
     def utilization(self) -> dict[str, Any]:
-        """What the run reached of this machine, which must be the one that it was made on: all steps together (`steps`), and by
-        lane and phase the shares of bandwidth and peak (`rows`)."""
+        """The shares of the machine's limits that the run reached; the machine must be its own.
+        They are given for all steps together (`steps`), and by lane and phase for bandwidth and peak (`rows`)."""
         kinds: dict[tuple[str, str], Utilization] = {}
         for one, draft in self._all_passes():
             key = (one.lane, one.phase)
@@ -270,7 +270,7 @@ class Pricer:
         }
 
     def assumptions(self) -> list[str]:
-        """What the figures rest on, one sentence each."""
+        """The assumptions behind the figures, one sentence each."""
         m, launch = self.machine, self.machine.launch_us
         said = [
             f"Tokens per pass are held at {self.run.tau:.2f}, as recorded, and so are the passes and their rows."
@@ -325,7 +325,7 @@ class Pricer:
         return [(cost.intensity, cost.flops / us * 1e6) for cost, us in priced]
 
     def operators(self, step: Step) -> list[dict[str, Any]]:
-        """What the passes of one step cost by kind of operator, all layers together, in order of execution."""
+        """The cost of the passes of one step by kind of operator, all layers together, in order of execution."""
         rows: dict[tuple[str, str], dict[str, Any]] = {}
         for one in step.passes:
             spec = self.passes.specs.get(one.lane)
@@ -358,12 +358,12 @@ class Pricer:
         return list(rows.values())
 
     def record(self) -> dict[str, Any]:
-        """All of it as plain data: rows, seconds a token by model and clock, surface, assumptions. plain, speedup: None where
-        the target writes no text without a decoder that the strategy makes of its heads."""
+        """All of it as plain data: rows, seconds a token by model and clock, surface, assumptions. plain, speedup: None if
+        the target writes no text without a decoder that the strategy makes from its heads."""
         rows = self.rows()
         tokens = sum(len(step.emitted) for step in self.run.steps)
         spent = sum(row["model"] for row in rows if row["phase"] not in READS)
-        # alone it writes no text
+        # it cannot write text alone
         plain = (
             None if part_description(self.run.header, "strategy").get("decoders") else self.plain_us() / 1e6
         )

@@ -13,7 +13,7 @@ OTHERWISE = "Not yet."
 
 
 class CheckResult:
-    """What a checker said. `right`: whether the answer was;  `words`: why, or what to look at."""
+    """The result of a checker. `right`: whether the answer was right;  `words`: why, or a hint."""
 
     def __init__(self, right: bool, words: str):
         self.right, self.words = right, words
@@ -33,10 +33,10 @@ class CheckResult:
 class Exercise:
     """One question.
 
-    right:     an answer that is right; an answer is right if it is the same
-    wrong:     (answer, hint): usual mistakes, three at least, each with what leads away from it
+    right:     a right answer; an answer is right if it is the same
+    wrong:     (answer, hint): usual mistakes, at least three, each with a hint
     same:      whether two answers are the same; by default equal to 1 percent for numbers, equal for all else
-    because:   one sentence that follows a right answer
+    because:   one sentence shown after a right answer
     otherwise: the hint for any other answer
     """
 
@@ -61,7 +61,7 @@ class Exercise:
         self.because, self.otherwise = because, otherwise
 
     def check(self, answer: Any = ...) -> CheckResult:
-        """Whether `answer` is right, and if not, what to look at. `...`, what an exercise's cell begins with, is no answer."""
+        """Whether `answer` is right, and if not, a hint. `...`, the initial content of an exercise's cell, is no answer."""
         if answer is ...:
             return CheckResult(False, f"{self.question} Put your answer in the place of the three dots.")
         if self._is_same(answer, self.right):
@@ -70,7 +70,7 @@ class Exercise:
         return CheckResult(False, f"{OTHERWISE} {hint}")
 
     def _is_same(self, answer: Any, other: Any) -> bool:
-        """Whether they are the same; an answer that cannot even be compared is not, whatever the reader wrote."""
+        """Whether they are the same; an answer that cannot be compared is not, whatever the reader wrote."""
         try:
             return bool(self.same(answer, other))
         except (

@@ -1,4 +1,4 @@
-"""Formula: a formula of a paper, and below it the lines of the engine that are it, read from the package itself."""
+"""Formula: a formula of a paper, and below it the engine code that computes it, read from the package itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Code:
-    """A formula in LaTeX, and the source of what computes it; shown as Markdown, which a notebook sets as mathematics."""
+    """A formula in LaTeX, and the source of the code that computes it; shown as Markdown with rendered mathematics."""
 
     def __init__(self, formula: str, source: str, place: str):
         self.formula = formula

@@ -10,7 +10,8 @@ from .table import NotebookTable
 def against_paper(
     source: str, rows: Sequence[tuple[str, float | str, float | str]], why: str
 ) -> NotebookTable:
-    """One row per figure: what it is, the paper's, the one measured here; `why` says in a sentence or two why they differ.
+    """One row per figure: its name, the paper's value, the value measured here; `why` says in a sentence or two why they
+    differ.
 
     source: paper and table or figure, so that anybody can look it up.
     """

@@ -28,7 +28,7 @@ class Prediction(ipywidgets.VBox):
 
     @property
     def guess(self) -> float | str | None:
-        """The reader's answer, None where there is none yet."""
+        """The reader's answer, None if there is none yet."""
         return self._asked.value if self._moved else None
 
     @guess.setter
@@ -72,7 +72,7 @@ class Prediction(ipywidgets.VBox):
 def predict(question: str, low: float, high: float, step: float | None = None, unit: str = "") -> Prediction:
     """Ask for a number from `low` to `high`; the slider begins in the middle and counts once it was moved.
 
-    Raises ParamError where `low` is not below `high`.
+    Raises ParamError if `low` is not below `high`.
     """
     if not low < high:
         raise ParamError(f"A guess from {low} to {high} has no room: give low below high.")
@@ -91,7 +91,7 @@ def predict(question: str, low: float, high: float, step: float | None = None, u
 
 
 def choose(question: str, options: Sequence[str]) -> Prediction:
-    """Ask for one of `options`; none is chosen to begin with. Raises ParamError for fewer than two."""
+    """Ask for one of `options`; none is chosen at first. Raises ParamError for fewer than two."""
     if len(options) < 2:
         raise ParamError(f"A choice needs two options at least, not {len(options)}.")
     radios = ipywidgets.RadioButtons(

@@ -1,4 +1,4 @@
-"""Table: a few rows of words and numbers that a chapter shows; long text is not cut."""
+"""Table: a few rows of words and numbers in a chapter; long text is not cut."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class NotebookTable:
 
 
 def _format_cell(value: object) -> str:
-    """A value as people read it: numbers with three figures, words as they are."""
+    """A value for people: numbers with three figures, words as they are."""
     if value is None:
         return "–"
     if isinstance(value, float):

@@ -20,12 +20,12 @@ FATES = {  # whether a tested node is in the path, and whether its own test was 
     (False, True): "its test was passed, it is not in the text",
     (False, False): "rejected",
 }
-MOST = 12  # tokens, or values of a note, that are written out
+MOST = 12  # maximum number of tokens, or values of a note, that are listed
 
 
 def explain_block(trace: Trace, step: Step) -> Explanation:
-    """What the block of a step did: that of a fixed-point method, the hypotheses of a search, or the draft as a whole. Raises
-    TraceError where the step holds none of them."""
+    """What the block of a step did. Raises TraceError if the step has none.
+    It is the block of a fixed-point method, the hypotheses of a search, or the draft as a whole."""
     if (itself := explain_draftless_step(trace, step)) is not None:
         return itself
     draft = step.draft

@@ -1,4 +1,4 @@
-"""Staircase: the passes of a method that settles blocks, pass by place of the text."""
+"""Block progress: the passes of a method that settles blocks, pass by place of the text."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from decodescope.engine.trace.details.shapes import CanvasDetail
 
 @dataclass
 class BlockProgress:
-    """What passes over blocks made of the places of the text. Steps without a block count for nothing.
+    """The effect of passes over blocks on the places of the text. Steps without a block do not count.
 
     final: place -> the step after which its token was final
-    since: place -> the first step from which on its token was always the one that the text has
+    since: place -> the first step from which on its token was always the one in the text
     forwarded: per step, final tokens beyond the one that every pass gives (CLLM's "fast-forwarded")
-    stationary: per step, tokens of the text that stand behind the final ones already, and before which one is not right yet
-               or was only guessed (CLLM's "stationary")
+    stationary: per step, right tokens after the final ones, with a place before them that is not right yet or was only guessed
+    (CLLM's "stationary")
     """
 
     final: dict[int, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Canvas: one pass over places that are settled in any order, by what the header declares of it."""
+"""Canvas: one pass over places that are settled in any order, described by the header's declaration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .explanation import Explanation, ExplanationLine
 
 
 def explain_canvas(trace: Trace, step: Step) -> Explanation | None:
-    """What a pass settled of its open places, and why; None where the step has no canvas that the header declares."""
+    """Which open places a pass settled, and why; None if the step has no canvas that the header declares."""
 
     def text(ids: Sequence[int]) -> str:
         return "".join(quote_token(visible_token(token, trace.pieces)) for token in ids)

@@ -54,7 +54,7 @@ def render_card(e: Explanation) -> str:
 
 
 def _render_box(e: Explanation) -> str:
-    """The box is the draft's claim, its ink what the target backs, the dart is u: it sticks in ink, or in paper."""
+    """The box is the draft's claim, its ink the part that the target backs, the dart is u: it sticks in ink, or in paper."""
     assert e.box is not None
     p, q, u = e.box
     share = min(1.0, p / q) if q else 1.0
@@ -123,7 +123,7 @@ def _render_distributions(e: Explanation) -> str:
 
 
 def _render_distribution_row(row: DistributionRow, most: float, drawn: bool, left: bool) -> str:
-    """Box, ink, and in green what sticks out of the box."""
+    """Box, ink, and in green the part that sticks out of the box."""
     scale = 108 / most
     q, p = row.q * scale, row.p * scale
     ink = min(p, q) if left else p

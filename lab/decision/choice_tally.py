@@ -10,7 +10,7 @@ from decodescope.engine.trace.records.events import Step
 from .step_tally import StepTally, TallyRow
 
 Text = Callable[[Sequence[int]], str]
-NUMBERS = "sum of the terms", "floor"  # what a row's two numbers are
+NUMBERS = "sum of the terms", "floor"  # the meaning of a row's two numbers
 
 
 def choice_tally(step: Step, text: Text) -> StepTally | None:
@@ -35,7 +35,7 @@ def choice_tally(step: Step, text: Text) -> StepTally | None:
 
 
 def is_chosen_by_strategy(step: Step) -> bool:
-    """Whether a step's tokens were chosen by its strategy itself, and no rule judged them."""
+    """Whether a step's tokens were chosen by its strategy itself, without a rule that judged them."""
     return bool(step.choices) and step.path is None
 
 
@@ -72,6 +72,6 @@ def format_weighted_sum(choice: Choice) -> str:
 
 
 def format_weighted_terms(choice: Choice, i: int) -> str:
-    """The same in the numbers of a candidate."""
+    """The same with the numbers of a candidate."""
     parts = [f"{x:.3g} x {choice.terms[name][i]:.3f}" for name, x in choice.weights.items()]
     return " + ".join(parts)

@@ -33,7 +33,7 @@ COLUMNS = (
     "verdict",
     "emitted",
 )
-# what a spreadsheet may take for the beginning of a formula, at the beginning of a cell or behind what it may take for its end
+# text that a spreadsheet may take for a formula, at the beginning of a cell or after what it may take for the end of a cell
 _FORMULA = re.compile(r"(^|[,;|\"])(?=[=+\-@\uff1d\uff0b\uff0d\uff20])")
 
 

@@ -1,4 +1,4 @@
-"""Details as a card: the tallies of a step, by what the header declares of them. No strategy is known here by name."""
+"""Details as a card: the tallies of a step, described by the header. No strategy is known here by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Text = Callable[[Sequence[int]], str]
 
 
 def tally_readings(header: Header, step: Step, text: Text | None = None) -> Iterator[TallyReading]:
-    """The tallies of a step that the header declares. text: ids -> text, needed for sentences alone"""
+    """The tallies of a step that the header declares. text: ids -> text, needed only for sentences"""
     for detail in step.details or ():
         if (read := tally_reading(header, step, detail, text)) is not None:
             yield read
@@ -49,7 +49,7 @@ def card_rows(header: Header, step: Step) -> dict[str, dict[int, int]]:
 
 
 def secondary_tallies(header: Header, step: Step, text: Text) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """What an explanation says of tallies under the step's own decision: what introduces them, and their rows.
+    """The lines of an explanation on tallies below the step's own decision: their introduction, and their rows.
 
     text: ids -> text
     """
@@ -72,7 +72,7 @@ def _new_tally(read: TallyReading) -> StepTally:
 
 
 def _add_rows(card: StepTally, read: TallyReading) -> None:
-    """Put the rows of a tally into a card, and what it says at length."""
+    """Put the rows of a tally into a card, and its longer text."""
     form, first = read.form, len(card.rows)
     card.rows += [_detail_row(read, index) for index in read.listed_rows]
     if read.focus_row in read.listed_rows:

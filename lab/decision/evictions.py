@@ -28,8 +28,8 @@ class CacheEntry(NamedTuple):
 def explain_eviction(
     trace: Trace, step: Step, position: int | None = None, layer: int | None = None, head: int | None = None
 ) -> Explanation:
-    """Why an entry left the cache in `step`, or why it is still there after it; without a position the first that left. Raises
-    TraceError where the record holds no evictions, or none in this step, ParamError for a place that is none."""
+    """Why an entry left the cache in `step`, or why it is still there after it; without a position, the first that left.
+    Raises TraceError if the record holds no evictions, or none in this step, and ParamError for an invalid place."""
     if trace.prefill is None:
         raise TraceError("The run holds no reading of its prompt, with which the lives of its cache begin.")
     lives = EntryLifetimes.of(trace)
@@ -67,7 +67,7 @@ def explain_eviction(
 def _add_step_record(
     why: Explanation, trace: Trace, lives: EntryLifetimes, entry: CacheEntry, i: int
 ) -> Explanation:
-    """What the record says of the step in which it left."""
+    """What the record has on the step in which it left."""
     row, n = entry.layer * lives.heads + entry.head, lives.length[i]
     stay = np.flatnonzero(lives.held_mask(i)[row])
     gone = int((lives.eviction_steps(i)[row] == i).sum())
@@ -109,7 +109,7 @@ def _add_step_record(
 def _find_entry(
     lives: EntryLifetimes, i: int, position: int | None, layer: int | None, head: int | None
 ) -> CacheEntry:
-    """The one that is meant: what is not named is the first in which something left."""
+    """The requested entry; an argument that is missing means the first one that left."""
     at = lives.eviction_steps(i).reshape(lives.layers, lives.heads, -1)
     here = at == i
     for axis, (name, value) in enumerate([("layer", layer), ("head", head), ("position", position)]):
@@ -133,7 +133,8 @@ def _format_steps(steps: np.ndarray) -> str:
 
 
 def _entry_scores(trace: Trace, entry: CacheEntry, i: int) -> tuple[float, np.ndarray] | None:
-    """Of the entry before step i, and float [n] of all positions of its KV head after it, as shares of the layer's largest."""
+    """The mass of the entry before step i, and float [n] of all positions of its KV head after it.
+    Both are shares of the layer's largest."""
     before = trace.prefill if i == 0 else trace.steps[i - 1]
     records = [] if before is None else [before, trace.steps[i]]
     masses = [c.mass for one in records for c in one.cache if c.lane == "target" and c.mass is not None]

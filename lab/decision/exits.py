@@ -14,8 +14,8 @@ from .explanation import Explanation, ExplanationLine
 
 
 def explain_exit(trace: Trace, step: Step) -> Explanation:
-    """The last pass of a step that asked whether to leave early, or left out what it left out in every step. Raises TraceError
-    where none did."""
+    """The last pass of a step that tested an exit, or skipped layers as it did in every step.
+    Raises TraceError if there is none."""
     if not step.exits:
         last = next((x for x in reversed(step.passes) if is_deciding_pass(x)), None)
         lossy = (
@@ -89,7 +89,7 @@ def _explain_routers(trace: Trace, step: Step, left: Exit, layers: int) -> Expla
 
 
 def _explain_gates(trace: Trace, step: Step, left: Exit) -> Explanation:
-    """Why a pass left out the feed-forward blocks that it left out."""
+    """Why a pass skipped the feed-forward blocks that it skipped."""
     closed, token = left.closed or [], visible_token(step.emitted[-1], trace.pieces) if step.emitted else ""
     title = f"{len(closed)} feed-forward blocks left out" if closed else "All feed-forward blocks ran"
     why = Explanation("target", title, token, f"step {step.step}", _exit_rule_name(trace, left.criterion))
@@ -117,7 +117,7 @@ def _explain_gates(trace: Trace, step: Step, left: Exit) -> Explanation:
 
 
 def _explain_lookup(trace: Trace, step: Step, left: Exit, known: list[bool]) -> Explanation:
-    """Where a pass had the states from that entered its first layer."""
+    """The source of the states that entered the first layer of a pass."""
     layers = int(trace.header.model.get("n_layers", 0))
     token = visible_token(step.emitted[-1], trace.pieces) if step.emitted else ""
     title = f"{sum(known)} of {len(known)} states found in the table"
@@ -138,7 +138,7 @@ def _explain_lookup(trace: Trace, step: Step, left: Exit, known: list[bool]) -> 
 
 
 def _explain_plan(trace: Trace, step: Step, last: Pass) -> Explanation:
-    """What a pass left out that asked nothing."""
+    """The layers skipped by a pass without a test."""
     layers = int(trace.header.model.get("n_layers", 0))
     token = visible_token(step.emitted[-1], trace.pieces) if step.emitted else ""
     out = [

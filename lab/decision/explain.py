@@ -64,7 +64,7 @@ def explain(
 
 
 def decisions(given: Any, ok: bool | None = None) -> Iterator[tuple[int, int]]:
-    """(step, node) of every trial, or of those that were accepted (True) or refused (False); `given` as for `explain`."""
+    """(step, node) of every trial, or of those that were accepted (True) or rejected (False); `given` as for `explain`."""
     for step in trace_of(given).steps:
         if step.trials is not None:
             yield from (

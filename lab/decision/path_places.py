@@ -1,4 +1,4 @@
-"""Walk: the places of a draft at which its path was decided, and the guesses that were tried there."""
+"""Path places: the places of a draft at which its path was decided, and the guesses that were tried there."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ SURE = 1e-4  # tops are float32: a smaller sum is rounding
 
 @dataclass(frozen=True)
 class TriedGuess:
-    """A drafted token that was tried at a place. rank: of those tried there, from 0, in draw order; q: the probability that
-    it was drawn with (None: chosen without chance); p: the target's (None: exact matching, which knows no shares)."""
+    """A drafted token that was tried at a place.
+    rank: among those tried there, from 0, in draw order; q: the probability that it was drawn with (None: chosen without
+    chance); p: the target's (None: exact matching, which uses no probabilities)."""
 
     node: int
     token: int
@@ -64,8 +65,8 @@ class DistributionPair:
         return int(self.p.argmax()) == int(self.q.argmax())
 
     def second_guess_chance(self, token: int) -> float:
-        """The chance that a second guess, drawn from what q leaves without `token`, is accepted after `token` was refused
-        by the lossless rule; at least, since tokens that are not shown add nothing."""
+        """A lower bound of the chance that a second guess is accepted after the lossless rule rejected `token`.
+        The second guess is drawn from q without `token`. It is a lower bound, since tokens that are not shown add nothing."""
         kept = np.array([x != token for x in self.ids])
         gone, owed = float(self.q[~kept].sum()), 1.0 - self.overlap
         if gone >= 1.0 - SURE or owed <= SURE:

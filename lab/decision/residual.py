@@ -10,13 +10,13 @@ import numpy as np
 from decodescope.engine.trace import Step, Trace
 from decodescope.lab.formatting.tokens import visible_token
 
-SHOWN = 5  # tokens in a table, besides the one that was tried and the rest
+SHOWN = 5  # tokens in a table, besides the tried ones and the rest
 SMALL = 1e-4  # tops are float32: a smaller sum is rounding
 
 
 @dataclass(frozen=True)
 class DistributionRow:
-    """One token at a place, or all others together (token None). left: its share of what was left, None: not asked."""
+    """One token at a place, or all others together (token None). left: its share of the residual, None: not requested"""
 
     token: int | None
     text: str
@@ -93,8 +93,9 @@ def residual_rows(trace: Trace, step: Step, i: int) -> tuple[list[DistributionRo
 def _sibling_residual(
     trace: Trace, step: Step, law: _TopProbabilities, place: int, refused: list[int]
 ) -> tuple[list[DistributionRow], float | None]:
-    """After several drawn siblings: taken off one by one. What the rest keeps then is no longer in the record, but the
-    next number that was recorded (a later sibling's r, or the extra token's interval) gives the scale."""
+    """The residual after several drawn siblings, which are subtracted one by one.
+    The record then no longer has the residual of the rest. The next recorded number (a later sibling's r, or the extra
+    token's interval) gives the scale."""
     draft = step.draft
     t = step.trials
     extra = step.extra
@@ -117,7 +118,7 @@ def _sibling_residual(
         r = over / total
         if (
             draft.proposal == "without_replacement" and token in ids
-        ):  # siblings are drawn from what the earlier ones left
+        ):  # siblings are drawn from the residual of the earlier ones
             taken = float(q[ids.index(token)])
             if taken >= 1:
                 return [], None

@@ -1,4 +1,4 @@
-"""Decision: one step of a trace, and the arithmetic behind each of its verdicts, in the words that its rule says of itself."""
+"""Step explainer: one step of a trace, and the arithmetic behind each of its verdicts, in the words of its rule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .explanation import Explanation, ExplanationLine
 from .residual import DistributionRow, distribution_rows, likelier_rows, residual_rows
 
 ROOT = -1
-FORMS = {"": f, "g": "{:g}".format, "of": per_hundred}  # how a number is written in a sentence
+FORMS = {"": f, "g": "{:g}".format, "of": per_hundred}  # formats of a number in a sentence
 
 
 class StepExplainer:
@@ -62,7 +62,7 @@ class StepExplainer:
         )
 
     def _explain_residual_test(self, node: int, i: int) -> Explanation:
-        """u * q against what is left of the target's probability, and what a rejection leaves of that."""
+        """u * q against the residual of the target's probability, and the residual after a rejection."""
         t, why = self._trials(), self._begin_explanation(node, i)
         p = t.p[i]
         r = t.r[i]
@@ -166,7 +166,7 @@ class StepExplainer:
         return why
 
     def _explain_by_rule(self, tests: StepTrials, node: int, i: int) -> Explanation:
-        """A test with the numbers and sentences that its rule gives: against a draw, against a bound, or of a whole chain."""
+        """A test with the numbers and sentences of its rule: against a draw, against a bound, or of a whole chain."""
         t = self._trials()
         why = self._begin_explanation(node, i)
         telling = tests.telling
@@ -211,7 +211,7 @@ class StepExplainer:
         return why
 
     def _add_token_verdict(self, why: Explanation, tests: StepTrials, i: int) -> None:
-        """Of a test that decides alone: against a draw, or without one against a bound or 0."""
+        """A test that decides alone: against a draw, or without one against a bound or 0."""
         telling = tests.telling
         num = tests.num(i)
         den = tests.den(i)
@@ -233,7 +233,7 @@ class StepExplainer:
             )
 
     def _add_chain_verdict(self, why: Explanation, tests: StepTrials, i: int, kept: bool) -> None:
-        """Of a chain on which the tests decide together."""
+        """A chain on which the tests decide together."""
         last = tests.last_success
         many = len(tests)
         num = tests.telling.num
@@ -255,7 +255,7 @@ class StepExplainer:
         )
 
     def _add_copy_verdict(self, why: Explanation, ok: bool, kept: bool) -> None:
-        """Of a token that several chains hold."""
+        """A token that several chains hold."""
         if ok and not kept and self.step.extra is not None:
             why.status, why.title = "unreached", "Accepted, a copy taken"
             why.lines.append(
@@ -272,7 +272,7 @@ class StepExplainer:
             )
 
     def _explain_second_test(self, tests: StepTrials, also: Also, node: int, i: int) -> Explanation:
-        """The usual test, and what else may keep a token that it refuses."""
+        """The usual test, and another reason that may keep a token that it rejects."""
         t = self._trials()
         why = self._begin_explanation(node, i)
         telling = tests.telling
@@ -360,11 +360,11 @@ class StepExplainer:
 
     @staticmethod
     def _scaled_draw(telling: Telling) -> str:
-        """u times what it is multiplied by, in symbols."""
+        """u times its factor, in symbols."""
         return f"u·{telling.den}" if telling.den else "u"
 
     def _explain_forced(self, node: int, i: int) -> Explanation:
-        """A verdict that was settled beforehand, in a fork."""
+        """A verdict that was set beforehand, in a fork."""
         t, why = self._trials(), self._begin_explanation(node, i)
         why.title += ", forced"
         why.numbers = [("target", "p(x)", t.p[i]), ("draft", "q(x)", t.q[i])]
@@ -412,7 +412,7 @@ class StepExplainer:
     # ---- the target's own token
 
     def extra(self) -> Explanation:  # noqa: PLR0915
-        """Where the target's own token of the step came from."""
+        """The origin of the step's token from the target itself."""
         step, x = self.step, self.step.extra
         if (own := explain_draftless_step(self.trace, step)) is not None:
             return own
@@ -570,7 +570,7 @@ class StepExplainer:
             return ': it was recorded at the level "summary". Record with level="decisions".'
         if self.step.extra is None and self.step.draft is not None:
             uses = parts.part_description(self.trace.header, "strategy").get("uses", ())
-            # it judges itself, while the draft goes on
+            # the strategy judges itself, while the draft goes on
             ahead = "drafter" in uses and "acceptance" not in uses
             whole = ahead and len(self.step.path or []) == len(self.step.draft.tokens)
             return (
@@ -606,7 +606,7 @@ class StepExplainer:
 
 
 def _undrawn_token_line(model: str, rows: list[DistributionRow], token: int, sure: bool) -> ExplanationLine:
-    """How a token was taken without a draw: by a rule that adds what is `sure`, or by a greedy sampler."""
+    """How a token was taken without a draw: by a rule that adds the `sure` token, or by a greedy sampler."""
     if sure or not (over := likelier_rows(rows, token)):
         whose = "This rule adds what is surest" if sure else "The sampler is greedy"
         return ExplanationLine(f"{whose}: the {model}'s most likely token is taken, and nothing is drawn.")

@@ -1,4 +1,4 @@
-"""Tallies: what a card lists of a step that tried things by itself."""
+"""Step tally: the content of a card for a step that tried things by itself."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 @dataclass
 class TallyRow:
-    """One thing that was tried. text: what it is;  number, bar: it holds where number >= bar, None: that did not decide
-    holds: what the record says of it;  word: what became of it"""
+    """One thing that was tried. text: its name;  number, bar: it holds if number >= bar, None: that did not decide
+    holds: the recorded result;  word: the outcome"""
 
     text: str
     number: float | None
@@ -18,7 +18,7 @@ class TallyRow:
 
     @property
     def is_consistent(self) -> bool:
-        """Whether number and bar give what the record says."""
+        """Whether number and bar lead to the recorded result."""
         return self.bar is None or (self.number is not None and bool(self.number >= self.bar) == self.holds)
 
 

@@ -14,7 +14,7 @@ Text = Callable[[Sequence[int]], str]
 
 
 def find_tally(header: Header, step: Step, text: Text) -> StepTally | None:
-    """The tally of a step, None where its strategy keeps no such record. text: of ids"""
+    """The tally of a step, None if its strategy keeps no such record. text: ids -> text"""
     if (declared := details_tally(header, step, text)) is not None:
         return declared
     return choice_tally(step, text) if is_chosen_by_strategy(step) else None

@@ -1,4 +1,4 @@
-"""Trees, explained: the texts that a step followed, by what the header declares of them. No strategy is known here by name."""
+"""Trees, explained: the texts that a step followed, described by the header. No strategy is known here by name."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _format_token(trace: Trace, reading: TreeReading, node: int) -> str:
 
 
 def _open_node_line(trace: Trace, reading: TreeReading, rank: int, node: int) -> str:
-    """An open node: its token, what it goes on from, and what is said of it."""
+    """An open node: its token, the node that it continues, and its description."""
     parent = reading.detail.parents[node]
     if reading.detail.earlier:
         return (
@@ -73,7 +73,7 @@ def _open_node_line(trace: Trace, reading: TreeReading, rank: int, node: int) ->
 
 
 def _node_line(trace: Trace, reading: TreeReading, node: int) -> str:
-    """A node: its token, behind which it comes, and what is said of it."""
+    """A node: its token, the node before it, and its description."""
     parent = reading.detail.parents[node]
     behind = "the text"
     if parent >= 0:

@@ -16,13 +16,14 @@ from .chart import ACCEPT, INK, MUTED, chart
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-SHARE = 0.9  # of the attention, that the table asks for
-FIRST = 4  # entries that the table looks at as sinks
+SHARE = 0.9  # share of the attention that the table asks for
+FIRST = 4  # first entries that the table treats as sinks
 
 
 def figure(trace: Trace) -> go.Figure:
-    """Share of the attention that falls on the heaviest entries of a KV head, by their share of the whole text's; mean over the
-    recorded layers and heads. Raises ValueError where no step holds attention: record it with level "full"."""
+    """Share of the attention on the heaviest entries of a KV head, by their share of the whole text's entries.
+    It is the mean over the recorded layers and heads. Raises ValueError if no step holds attention: record it with level
+    "full"."""
     steps = [_cumulative_shares(weights) for weights in _attention_weights(trace)]
     x = np.linspace(0, 1, 101)
     one, run = (
@@ -47,9 +48,9 @@ def figure(trace: Trace) -> go.Figure:
 
 
 def table(trace: Trace) -> DataFrame:
-    """One row per recorded layer, mean over its KV heads. one step, run: entries that draw SHARE of the attention, in one step
-    on average and over all steps; of: entries of the text;  first: share of the attention on the FIRST positions. Raises
-    ValueError as `figure` does."""
+    """One row per recorded layer, mean over its KV heads. Raises ValueError as `figure` does.
+    one step, run: entries that draw SHARE of the attention, in one step on average and over all steps; of: entries of the
+    text;  first: share of the attention on the FIRST positions."""
     import pandas
 
     heads, total = int(trace.header.model["n_kv_heads"]), _total_attention(trace)
@@ -69,8 +70,8 @@ def table(trace: Trace) -> DataFrame:
 
 
 def _attention_weights(trace: Trace) -> Iterator[np.ndarray]:
-    """Of every step that holds attention float [rows, n]: what each of the text's n positions drew, each row adding up to one;
-    a row is a recorded layer and KV head."""
+    """For every step that holds attention, float [rows, n]: the share of each of the text's n positions; a row adds up to one.
+    A row is a recorded layer and KV head."""
     layers, heads = int(trace.header.model["n_layers"]), int(trace.header.model["n_kv_heads"])
     length, none = len(trace.effective_prompt) + sum(len(step.emitted) for step in trace.steps), True
     for step in trace.steps:
@@ -83,7 +84,7 @@ def _attention_weights(trace: Trace) -> Iterator[np.ndarray]:
 
 
 def _total_attention(trace: Trace) -> np.ndarray:
-    """float [rows, n]: what each position drew over all steps."""
+    """float [rows, n]: the attention that each position drew over all steps."""
     total: np.ndarray = np.sum(list(_attention_weights(trace)), 0)
     return total
 
@@ -103,6 +104,6 @@ def _mean_curve(x: np.ndarray, heaviest: np.ndarray) -> np.ndarray:
 
 
 def _count_heaviest(weights: np.ndarray) -> np.ndarray:
-    """int [rows]: the entries that draw SHARE of the attention, the heaviest first."""
+    """int [rows]: the number of entries that draw SHARE of the attention, the heaviest first."""
     counts: np.ndarray = (_cumulative_shares(weights) < SHARE - 1e-9).sum(1) + 1
     return counts

@@ -1,4 +1,4 @@
-"""Held: what the target's cache keeps of the text, over the steps, as a count and entry by entry."""
+"""Cache entries: the entries that the target's cache keeps of the text, over the steps, as a count and one by one."""
 
 from __future__ import annotations
 
@@ -49,9 +49,10 @@ def figure(trace: Trace) -> go.Figure:
 
 
 def entry_lifetimes(trace: Trace, layer: int | None = None, head: int | None = None) -> go.Figure:
-    """Who is in the cache: positions of the text upwards, steps across, by the share of the layers and KV heads that hold the
-    entry; of one layer, or one KV head of it, where they are named. Raises ValueError as `figure` does, ParamError for a layer
-    or head that the model has not."""
+    """The content of the cache: positions of the text upwards, steps across, by the share of layers and KV heads with the
+    entry.
+    If a layer, or one KV head of it, is given, it shows that one. Raises ValueError as `figure` does, ParamError for a layer
+    or head that the model does not have."""
     run = EntryLifetimes.of(trace)
     if run.unplaced:
         raise ValueError(run.unplaced)

@@ -1,4 +1,4 @@
-"""Canvas: which place was settled in which pass, and how sure the model was of those that were open."""
+"""Canvas: which place was settled in which pass, and the model's confidence in the open ones."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .chart import REJECT, chart
 
 
 def figure(trace: Trace) -> go.Figure:
-    """Confidence of the candidate of each open place, by pass and place, and a mark on those that the pass settled. Raises
-    ValueError where no pass filled a canvas."""
+    """Confidence of the candidate of each open place, by pass and place, with a mark on those that the pass settled.
+    Raises ValueError if no pass filled a canvas."""
     canvases = ((step.step, step.detail_of("canvas")) for step in trace.steps)
     passes = [(step, canvas) for step, canvas in canvases if _is_filled(trace.header, canvas)]
     if not passes:

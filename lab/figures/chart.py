@@ -1,4 +1,4 @@
-"""Chart: the look that all charts share, and text that plotly cannot take for markup."""
+"""Chart: the common look of all charts, and text that plotly cannot take for markup."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INK, MUTED, LINE, ACCEPT, REJECT, TARGET = (
 
 
 def chart(title: str, x: str, y: str, *traces: Any, height: int = 380) -> go.Figure:
-    """A figure with these axes; units stand in their titles."""
+    """A figure with these axes; units are in their titles."""
     figure = go.Figure(list(traces))
     axis = dict(gridcolor=LINE, zeroline=False, linecolor=MUTED, ticks="outside", tickcolor=LINE)
     figure.update_layout(
@@ -45,11 +45,11 @@ def chart(title: str, x: str, y: str, *traces: Any, height: int = 380) -> go.Fig
 
 
 def text_label(text: Piece, most: int = 24) -> str:
-    """A model's text for a chart: white space visible, and nothing that plotly reads as a tag. Quotes stay as they are: plotly
-    decodes no entity of theirs."""
+    """A model's text for a chart: white space visible, and nothing that plotly reads as a tag.
+    Quotes stay as they are: plotly decodes no entity for them."""
     return escape_label(visible_piece(text, most))
 
 
 def escape_label(words: str) -> str:
-    """Words for a chart as they stand, with nothing that plotly reads as a tag."""
+    """Words for a chart as they are, with nothing that plotly reads as a tag."""
     return html.escape(words, quote=False)

@@ -11,9 +11,9 @@ from .chart import ACCEPT, INK, TARGET, chart, escape_label
 
 
 def figure(trace: Trace, step: int | None = None, node: int | None = None) -> go.Figure:
-    """The likeliest tokens where `node` of `step` was tested, or where the target's own token was drawn; without a step, of
-    the first one that has such a token. Raises TraceError for what the trace does not have, ValueError where it holds no
-    probabilities there."""
+    """The likeliest tokens where `node` of `step` was tested, or where the target's own token was drawn.
+    Without a step it is the first one that has such a token. Raises TraceError for a place that the trace does not have,
+    ValueError if it holds no probabilities there."""
     first = next((one.step for one in trace.steps if one.extra is not None), 0)
     at = first if step is None else step
     explained = explain(trace, at, node)

@@ -1,4 +1,4 @@
-"""Exits: how deep each pass of the target went, and how sure it was on the way."""
+"""Exits: how deep each pass of the target went, and its confidence on the way."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .chart import REJECT, chart
 
 
 def figure(trace: Trace) -> go.Figure:
-    """Confidence in front of each layer that was asked, by step, and the depth at which the step's last pass left. Raises
-    ValueError where no pass asked whether to leave."""
+    """Confidence before each tested layer, by step, and the depth at which the step's last pass exited.
+    Raises ValueError if no pass tested an exit."""
     left = [(step.step, step.exits[-1]) for step in trace.steps if step.exits]
     if not left:
         raise ValueError("No pass of this run asked whether to leave early: take a run with a depth rule.")

@@ -1,4 +1,4 @@
-"""Layers: the depth map, what became of each layer in each pass of the target that wrote, and where passes left."""
+"""Layers: the depth map: the state of each layer in each pass of the target that wrote, and where passes exited."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from decodescope.lab.wire.depths import count_resumed_rows, exit_pass_indices, l
 
 from .chart import INK, chart, escape_label
 
-# letter -> as a map shows it, a word, its colour, its pattern, and which part of a cell it fills, from above; as the page's
-# lab/web/scope/model/depth.js has them
+# letter -> its letter in a map, a word, its colour, its pattern, and the part of a cell that it fills, from above; as in the
+# page's lab/web/scope/model/depth.js
 DID: dict[str, tuple[str, str, str, str, tuple[float, float]]] = {
     "r": ("R", "ran", "time-3", "", (0.0, 1.0)),
     "a": ("A", "attention alone", "time-2", "", (0.0, 0.5)),
@@ -34,9 +34,9 @@ DID: dict[str, tuple[str, str, str, str, tuple[float, float]]] = {
 
 @dataclass
 class PassColumn:
-    """A pass of the map. letters: of each layer;  drafted: its number among the step's drafting passes, or None;  token: that
-    it wrote or guessed, where that is known;  left: layers below which all above did not run; None: it checks what others
-    began;  exit: what its tests said"""
+    """A pass of the map. letters: of each layer;  drafted: its number among the step's drafting passes, or None;  token:
+    that it wrote or guessed, if known;  left: number of layers after which none ran; None: it checks what others began;
+    exit: the results of its tests"""
 
     step: int
     letters: list[str]
@@ -47,7 +47,7 @@ class PassColumn:
 
 
 def pass_columns(steps: Iterable[Step], layers: int) -> list[PassColumn]:
-    """The passes of these steps in order; what waited in front of a layer and ran it in one of them has run later."""
+    """The passes of these steps in order; tokens that waited before a layer count as run once a later pass ran it."""
     shown: list[PassColumn] = []
     waits: list[list[PassColumn]] = [[] for _ in range(layers)]
     for step in steps:
@@ -98,8 +98,9 @@ def _pass_column(step: Step, one: Any, k: int, many: int, layers: int) -> PassCo
 
 
 def figure(trace: Trace) -> go.Figure:
-    """A column a pass and a row a layer, with letters and patterns as on the page; a line runs where passes left, and a diamond
-    marks where an oracle knew the full depth's choice. Raises ValueError where all layers ran, unasked."""
+    """A column per pass and a row per layer, with letters and patterns as on the page. Raises ValueError if all layers always
+    ran.
+    A line connects the exits, and a diamond marks where an oracle knew the full depth's choice."""
     layers = int(trace.header.model.get("n_layers", 0))
     if layers < 1 or not any(partial_passes(step) for step in trace.steps):
         raise ValueError(
@@ -156,7 +157,7 @@ def _pass_label(one: PassColumn, pieces: Any) -> str:
 
 
 def _exit_line(shown: Sequence[PassColumn], layers: int) -> list[go.Scatter]:
-    """Where passes left, if one did."""
+    """The line of exits, if a pass exited."""
     if not any(x.left is not None and x.left < layers for x in shown):
         return []
     x = [at for n in range(len(shown)) for at in (n - 0.5, n + 0.5)]

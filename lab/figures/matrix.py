@@ -1,4 +1,6 @@
-"""Matrix: what a step held against each other, by row and column, as its declaration says it. No strategy is known here."""
+"""Matrix: what a step compared with each other, by row and column, as its declaration describes it.
+
+No strategy is known here by name."""
 
 from __future__ import annotations
 
@@ -22,16 +24,16 @@ from decodescope.lab.wire.survey import row_order
 from .chart import ACCEPT, REJECT, chart, escape_label
 
 CELL = 15  # px of a row
-ROW = 24  # px of a row that is a text
+ROW = 24  # px of a row with a text
 TEXT = 32  # characters of such a text that are shown
 NAMED = 120  # rows up to which each has its label at the side
 LOOKS = {"accept": (ACCEPT, "star"), "reject": (REJECT, "circle-open")}  # of marks
 
 
 def figure(trace: Trace, step: int | None = None) -> go.Figure:
-    """The numbers of a matrix with its marks; where its rows are those of a tally, these with their numbers at the left, in the
-    order that the declaration says. step: None, the first that keeps one. Raises TraceError for a step that the trace does not
-    have, ValueError where none keeps one."""
+    """The numbers of a matrix with its marks. step: None, the first that keeps one.
+    If its rows are those of a tally, these are at the left with their numbers, in the declared order. Raises TraceError for
+    a step that the trace does not have, ValueError if none keeps one."""
     if step is not None and not 0 <= step < len(trace.steps):
         raise TraceError(f"There is no step {step}: the trace has {len(trace.steps)}, counted from 0.")
     steps = trace.steps if step is None else [trace.steps[step]]
@@ -140,7 +142,7 @@ def _heatmap_cells(
 
 
 def _hover_template(text: str, names: list[str]) -> str:
-    """A sentence as plotly writes it at a cell; names: of the texts that stand there."""
+    """A sentence as plotly writes it at a cell; names: of the texts there."""
     said = ""
     for part in sentence(text or "row {row}, column {column}: {value}"):
         if isinstance(part, str):
@@ -149,7 +151,7 @@ def _hover_template(text: str, names: list[str]) -> str:
         name, form = part
         places = {"row": "%{y}", "column": "%{x}", "value": f"%{{z:.{form}f}}" if form.isdigit() else "%{z}"}
         places |= {label: f"%{{customdata[{k}]}}" for k, label in enumerate(names)}
-        said += places.get(str(name), "")  # of a label that this matrix does not hold
+        said += places.get(str(name), "")  # of a label that this matrix does not have
     return said.replace("\n", "<br>")
 
 

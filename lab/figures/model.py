@@ -1,4 +1,5 @@
-"""Model: what a model of the run is, layer by layer: bytes by matrix, bits by shade, what is gone hatched, heads by KV head."""
+"""Model: the structure of a run's model, layer by layer: bytes by matrix, bits by shade, cut parts hatched, heads by KV
+head."""
 
 from __future__ import annotations
 
@@ -59,10 +60,10 @@ def _matrix_cell(
 
 
 def figure(trace: Trace, role: str | None = None) -> go.Figure:
-    """A bar a layer, of its matrices: as long as their bytes, shaded by the bits of a number, which stand in it; hatched is
-    what the model that it was made of has besides, dotted what fewer bits save. At the right its query heads by KV head. role:
-    "target", "draft", ...; by default the first model that was made of another. Raises ValueError where the trace does not
-    tell the shapes of its models, and ParamError for a role that it does not have."""
+    """A bar per layer with its matrices: as long as their bytes, shaded by the bits of a number, which are written in it.
+    Hatched: what the original model has in addition. Dotted: what fewer bits save. At the right are its query heads by KV
+    head. role: "target", "draft", ...; by default the first model that was made from another. Raises ValueError if the trace
+    does not have the shapes of its models, and ParamError for a role that it does not have."""
     models = encode_models(trace.header)
     if not models:
         raise ValueError("This trace does not tell what its model is made of.")
@@ -127,7 +128,7 @@ def _hover_text(x: MatrixCell) -> str:
 
 
 def _absent_bars(drawn: list[MatrixCell], what: str) -> Iterator[go.Bar]:
-    """What is not there any more: hatched what was cut, with a dotted pattern what fewer bits save."""
+    """What is missing: hatched for cut parts, with a dotted pattern for the saving of fewer bits."""
     own = [x for x in drawn if getattr(x, what) > 0]
     if not own:
         return
@@ -159,7 +160,7 @@ class HeadSquare(NamedTuple):
 
 
 def _head_squares(model: dict[str, Any]) -> Iterator[go.Scatter]:
-    """A square for each query head, those of a KV head side by side; crossed ones are gone."""
+    """A square for each query head, those of a KV head side by side; removed ones are crossed."""
     if len(model["layers"]) * sum(model["whole"]["groups"]) > 4096:
         return
     squares = list(_squares_by_head(model) if model["there"] else _squares_by_group(model))
@@ -193,7 +194,7 @@ def _head_squares(model: dict[str, Any]) -> Iterator[go.Scatter]:
 
 
 def _squares_by_group(model: dict[str, Any]) -> Iterator[HeadSquare]:
-    """Of a model that does not tell which heads are gone: those that are there by KV head, and behind them how many are not."""
+    """For a model without a record of the removed heads: the remaining ones by KV head, then the number of removed ones."""
     for i, kind in enumerate(model["layers"]):
         groups, at = model["kinds"][kind]["groups"], 0.0
         for g, many in enumerate(groups):
@@ -209,7 +210,7 @@ def _squares_by_group(model: dict[str, Any]) -> Iterator[HeadSquare]:
 
 
 def _squares_by_head(model: dict[str, Any]) -> Iterator[HeadSquare]:
-    """Each query head in the KV head that it had in the whole model, with what was found of it."""
+    """Each query head in the KV head that it had in the whole model, with the findings on it."""
     own = [x for x in model["findings"] if x["over"] == "head"]
     places = next((x for x in own if _are_integers(x["values"])), None)
     scores = next((x for x in own if x is not places), None)

@@ -16,7 +16,7 @@ from decodescope.lab.formatting.tokens import escape_html
 from .chart import ACCEPT, INK, MUTED, TARGET, chart, text_label
 
 LONGEST = 200  # characters of a part's words
-MOST = 16  # members of a set that have a row of their own; those that are in it most often
+MOST = 16  # members of a set with a row of their own: the most frequent ones
 
 _Singles = list[tuple[int, Any, Any]]  # (step, the node or row that the value belongs to, value)
 
@@ -67,7 +67,7 @@ def _note_values(trace: Trace, part: str, name: str) -> tuple[Note, _Singles]:
 
 
 def _reference_line(trace: Trace, part: str, note: Note) -> Iterator[go.Scatter]:
-    """What a note is held against: a number, or another note's line."""
+    """The reference line of a note: a number, or another note's line."""
     dashed: dict[str, Any] = dict(mode="lines", line=dict(color=MUTED, dash="dash", shape="hv"))
     if note.at is not None:
         x = [0, max(len(trace.steps) - 1, 0)]
@@ -111,7 +111,7 @@ def _spans(trace: Trace, part: str, name: str) -> list[Any]:
     base = [a for _, _, (a, _) in rows]
     high = [b - a for _, _, (a, b) in rows]
     ends = [f"{a:g} to {b:g}" for _, _, (a, b) in rows]
-    outline = dict(color=INK, line=dict(color=INK, width=1))  # a span of no length is seen too
+    outline = dict(color=INK, line=dict(color=INK, width=1))  # a span of no length is visible too
     look = dict(marker=outline, customdata=ends, hovertemplate="step %{x}: %{customdata}<extra></extra>")
     return [go.Bar(x=x, y=high, base=base, name=_escape_words(note.word), **look)]
 
@@ -158,7 +158,7 @@ def _rows(trace: Trace, part: str, name: str) -> list[Any]:
 
 
 def _bars(trace: Trace, part: str, name: str) -> list[Any]:
-    """The bars of a track, a colour for each word, which its first place in the note's order has strongest."""
+    """The bars of a track, a colour for each word, strongest for the first word in the note's order."""
     note, rows = _note_values(trace, part, name)
     drawn = list[Any]()
     for word, colour in zip(note.rows, cycle([INK, ACCEPT, MUTED]), strict=False):
@@ -190,7 +190,7 @@ _MARKS: dict[Kind, Callable[[Trace, str, str], list[Any]]] = {
 
 
 def _format_member(trace: Trace, note: Note, x: Any) -> str:
-    """A member as it is written: tokens as their text, lists with the unit of each place."""
+    """The label of a member: tokens as their text, lists with the unit of each place."""
     units = note.unit.split(", ")
 
     def one(y: Any, unit: str) -> str:

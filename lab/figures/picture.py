@@ -11,7 +11,7 @@ from .chart import chart
 
 
 def picture_cells(trace: Trace) -> dict[int, tuple[int, int]]:
-    """Cell -> its token and the step in which it came, -1 of one that the prompt gives."""
+    """Cell -> its token and the step in which it came, -1 for cells of the prompt."""
     shape = encode_picture_shape(trace.header)["picture"]
     begin = shape["begin"]
     came = {cell: (token, -1) for cell, token in enumerate(shape["known"])}
@@ -25,8 +25,8 @@ def picture_cells(trace: Trace) -> dict[int, tuple[int, int]]:
 
 
 def figure(trace: Trace) -> go.Figure:
-    """Grey levels, from the background on, and passes, each by row and column. Raises ValueError where the model writes no
-    pictures, or larger ones than are drawn."""
+    """Grey levels, from the background on, and passes, each by row and column.
+    Raises ValueError if the model writes no pictures, or larger ones than are drawn."""
     shape = encode_picture_shape(trace.header).get("picture")
     if shape is None:
         raise ValueError("This run's model writes no pictures that could be drawn: take a run by lab-digits.")

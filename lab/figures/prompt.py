@@ -1,4 +1,4 @@
-"""Prompt: what each token was worth to the context that cut it, and what was read."""
+"""Prompt: the score of each token in the prompt compression that cut it, and whether it was read."""
 
 from __future__ import annotations
 

@@ -20,10 +20,10 @@ UPPER, LOWER = (0.56, 1.0), (0.0, 0.4)  # of the height
 
 
 def figure(trace: Trace) -> go.Figure:
-    """Above the share of the full cache's attention that fell on what the target no longer held, mean over layers and KV heads
-    and of the head that lost most; below how far the next token's distribution is from the full cache's. Raises ValueError
-    where no full cache was kept: run it with reference=True. Of a run with reference="model" the drift
-    behind every token, and where that would have said another."""
+    """Lost attention and drift over the steps. Raises ValueError if no reference ran: run it with reference=True.
+    Above: the share of the full cache's attention on entries that the target no longer held, mean over layers and KV heads,
+    and of the head that lost most. Below: how far the next token's distribution is from the full cache's. For a run with
+    reference="model": the drift at every token, and where the model would have chosen another."""
     if trace.header.reference_kind == "model":
         return _drift_figure(trace)
     series = EntryLifetimes.of(trace).series(POINTS)

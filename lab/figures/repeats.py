@@ -19,12 +19,12 @@ from decodescope.engine.trace.query.repeats import (
 from .chart import INK, MUTED, REJECT, chart, text_label
 from .repetition import LINES
 
-ROUND = {"ip": "IP: tokens more likely than in the first round"}  # what else than a copy it is here
+ROUND = {"ip": "IP: tokens more likely than in the first round"}  # other repetitions than a copy
 
 
 def figure(trace: Trace) -> go.Figure:
-    """Over the tokens that the run wrote a band from each stretch to where it is said again, those of a text that goes round
-    coloured; below TP, IP and WR of its last loop by round. Raises ValueError where nothing is said again."""
+    """A band over the run's tokens from each stretch to its repetition; those of a text in a loop are coloured.
+    Below: TP, IP and WR of its last loop by round. Raises ValueError if nothing is repeated."""
     ids = [token for step in trace.steps for token in step.emitted]
     stretches = list(find_repeats(ids))
     if not stretches:
@@ -65,12 +65,12 @@ def figure(trace: Trace) -> go.Figure:
 
 
 def _copy_starts(one: Repeat) -> range:
-    """Where the copies of a stretch begin, counted from its own beginning."""
+    """The beginnings of a stretch's copies, counted from its own beginning."""
     return range(0, one.lasts, one.period)
 
 
 def _band_shape(one: Repeat, k: int, longest: int) -> dict[str, object]:
-    """The band of a copy: between two arcs, the outer one from the like's first token to the copy's last."""
+    """The band of a copy between two arcs; the outer one goes from the original's first token to the copy's last."""
     period, wide = one.period, min(one.period, one.lasts - k)
     last, begin = one.at + k + wide, one.at + k - period
     high = 0.35 + 0.65 * (last - begin) / longest

@@ -1,4 +1,4 @@
-"""Repetition: how likely a sentence becomes, copy by copy, over many sentences, and token by token of one."""
+"""Repetition: the probability of a sentence by copy, over many sentences, and by token for one."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ NOTHING = "nothing was measured, so there is nothing to draw: run decodescope me
 
 
 def figure(record: Mapping[str, Any], sentence: int = 0) -> go.Figure:
-    """The result of `decodescope measure repetition --out`, read from its JSON: TP, IP and WR by copy over all sentences, and
-    below the probability of each token of `sentence` in each copy. Raises ValueError if there is none."""
+    """The result of `decodescope measure repetition --out`, read from its JSON. Raises ValueError if there is none.
+    Above: TP, IP and WR by copy over all sentences. Below: the probability of each token of `sentence` in each copy."""
     if not 0 <= sentence < len(record["sentences"]):
         raise ValueError(
             NOTHING if not record["sentences"] else f"sentence is 0 to {len(record['sentences']) - 1}."

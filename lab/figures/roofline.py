@@ -1,4 +1,4 @@
-"""Roofline: what a machine can do at best, and where the passes of a run stand under it."""
+"""Roofline: the limits of a machine, and the passes of a run below them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from .chart import ACCEPT, INK, MUTED, TARGET, chart, escape_label
 
 @dataclass(frozen=True)
 class RooflinePoint:
-    """Passes of one kind: FLOP per byte by the cost model, FLOP/s by the clock. us: median time of one, which costs `cost`.
-    before: the model that theirs was made of, by name, and what that pass costs there; None: nothing was made of it."""
+    """Passes of one kind: FLOP per byte by the cost model, FLOP/s by the clock. us: median time of one, which costs `cost`
+    before: the name of the model that theirs was made from, and the cost of that pass there; None: it was not made from one"""
 
     name: str
     intensity: float
@@ -40,8 +40,9 @@ class RooflinePoint:
 
 
 def figure(profile: HardwareProfile, *traces: Trace) -> go.Figure:
-    """The roofs of `profile`, and the measured passes of the traces. Points are filled: they were measured. Of a model that was
-    made of another a dashed line leads from the hollow point of the same pass by that one, at best, under the roof."""
+    """The roofs of `profile`, and the measured passes of the traces. Points are filled: they were measured.
+    For a model made from another, a dashed line leads from a hollow point to its own. The hollow point is the same pass by
+    the other model, at best, under the roof."""
     dtype = next(iter(traces)).header.dtype if traces else None
     measured = [point for trace in traces for point in roofline_points(trace)]
     every = [p.intensity for p in measured] + [
@@ -81,13 +82,13 @@ def figure(profile: HardwareProfile, *traces: Trace) -> go.Figure:
 
 
 def add_remark(drawing: go.Figure, sentence: str) -> go.Figure:
-    """The figure with a sentence below its axis, of what its model is worth here."""
+    """The figure with a sentence below its axis on how reliable its model is here."""
     words = f"{cast(Any, drawing.layout).xaxis.title.text}<br><sup>{escape_label(sentence)}</sup>"
     return drawing.update_layout(margin_b=76).update_xaxes(title_text=words)
 
 
 def roofline_points(trace: Trace) -> list[RooflinePoint]:
-    """Reading the prompt and decoding, as far as the trace has such passes of the target."""
+    """Prefill and decoding, as far as the trace has such passes of the target."""
     spec, bits = spec_of(trace.header.model), DTYPE_BITS[trace.header.dtype]
     prefill = [p for p in trace.prefill.passes if p.lane == "target"] if trace.prefill is not None else []
     verify = [p for step in trace.steps for p in step.passes if is_deciding_pass(p)]
@@ -108,7 +109,7 @@ def _base_model_line(
     colour: str,
     symbol: str,
 ) -> go.Scatter:
-    """The way from what a pass of the model before would reach at best to what this one did."""
+    """The line from the best possible point of the original model's pass to this model's point."""
     name, cost = before
     best = roof(profile, [cost.intensity], dtype)[0]
     us = 1e6 * cost.flops / best

@@ -1,4 +1,4 @@
-"""Rounds: what a search or a training made of a model of the run, one generation or step after the other."""
+"""Rounds: the progress of a search or a training on a model of the run, one generation or step after another."""
 
 from __future__ import annotations
 

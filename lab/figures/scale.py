@@ -1,4 +1,4 @@
-"""Scale: rows of a step as bars against the line of a bar, such as answers of a small model, and what each model cost."""
+"""Scale: rows of a step as bars with a threshold line, such as answers of a small model, and the cost of each model."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .chart import ACCEPT, INK, MUTED, REJECT, chart, escape_label, text_label
 
 
 def figure(trace: Trace) -> go.Figure:
-    """At the left what decides, by row, with its bar dashed: the chosen row filled where it holds, hatched where it does not.
+    """Left: the deciding number of each row, with its threshold dashed; the chosen row is filled if it holds, else hatched.
 
-    At the right the operations of each model, by the cost model. Raises ValueError where no step holds such rows.
+    Right: the operations of each model, by the cost model. Raises ValueError if no step holds such rows.
     """
     read = next((read for step in trace.steps for read in _priced_tallies(trace, step)), None)
     form = None if read is None else read.form.scale
@@ -90,7 +90,7 @@ def _priced_tallies(trace: Trace, step: Step) -> Iterator[TallyReading]:
 
 
 def _model_costs(trace: Trace, form: PriceForm) -> tuple[list[str], list[float], list[str]]:
-    """Of each model, and of all together: name, FLOP, and rows and passes in words."""
+    """For each model, and for all together: name, FLOP, and rows and passes in words."""
     passes, sums = PassPricer(trace.header), defaultdict[str, list[int]](lambda: [0, 0, 0])
     for record in ([trace.prefill] if trace.prefill is not None else []) + list(trace.steps):
         for row in passes.rows(record.passes):

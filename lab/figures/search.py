@@ -1,4 +1,4 @@
-"""Search: the tree of a search as it grew: what was begun, kept and left, each with what it was worth."""
+"""Search: the tree of a search as it grew: nodes that were begun, kept and left, each with its score."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LOOK = {
 
 @dataclass
 class DrawnSearchNode:
-    """A node of a drawn tree. parent: -1 behind the text;  kind: of LOOK;  says: what was noted of it;  over: its text ended"""
+    """A node of a drawn tree. parent: -1 after the text;  kind: of LOOK;  says: its notes;  over: its text ended"""
 
     token: int
     parent: int
@@ -43,9 +43,10 @@ class DrawnSearchNode:
 
 
 def figure(trace: Trace, step: int | None = None, node: int | None = None) -> go.Figure:
-    """Of a tree that grew within a step its first `node` nodes, each with the terms by which it was chosen; of one that grows
-    over steps the nodes up to step `step`, and those that were left. Without either all of it. Raises ValueError where no step
-    has a tree, ParamError for a place that there is not."""
+    """The tree of a search.
+    Of a tree that grew within a step: its first `node` nodes, each with the terms by which it was chosen. Of one that grows
+    over steps: the nodes up to step `step`, and those that were left. Without either, all of it. Raises ValueError if no
+    step has a tree, ParamError for a place that does not exist."""
     held = [(one, *own) for one in trace.steps for own in declared_trees(trace.header, one)]
     grown = next((own for own in held if own[2].growth is not None), None)
     if grown is not None:
@@ -66,7 +67,7 @@ def figure(trace: Trace, step: int | None = None, node: int | None = None) -> go
 def _growth_figure(
     trace: Trace, step: Step, detail: TreeDetail, form: TreeForm, count: int | None
 ) -> go.Figure:
-    """The tree behind `count` rounds."""
+    """The tree after `count` rounds."""
     reading = tree_reading(trace.header, step, detail, form)
     growth = form.growth
     assert growth is not None
@@ -99,7 +100,7 @@ def _growth_figure(
 
 
 def _node_status(reading: TreeReading, again: SearchReplay, node: int, word: str) -> str:
-    """What became of a node."""
+    """The outcome of a node."""
     growth = reading.form.growth
     assert growth is not None
     own = {growth.visits: again.visits[node], growth.values: again.values[node]}
@@ -113,8 +114,8 @@ Held = tuple[Step, TreeDetail, TreeForm]
 
 
 def _nodes_by_step(trace: Trace, held: list[Held], over: bool) -> Iterator[DrawnSearchNode]:
-    """The nodes of all steps, each behind that which it went on from, and what was left of each step. over: the last step is
-    the run's last."""
+    """The nodes of all steps, each after the node that it continues, and those left in each step.
+    over: the last step is the run's last"""
     own = _written_path(held) if over else set()
     before, count = [-1], 0
     for depth, (step, detail, form) in enumerate(held, 1):
@@ -153,7 +154,7 @@ def _nodes_by_step(trace: Trace, held: list[Held], over: bool) -> Iterator[Drawn
 
 
 def _written_path(held: list[Held]) -> set[tuple[int, int]]:
-    """Depth and number of the nodes that lead to the text that was written."""
+    """Depth and number of the nodes on the way to the text that was written."""
     ways: list[tuple[list[int], list[tuple[int, int]]]] = [([], [])]
     emitted = held[-1][0].emitted
     for depth, (_, detail, form) in enumerate(held, 1):

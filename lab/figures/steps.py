@@ -1,4 +1,4 @@
-"""Steps: what each step wrote, and what it drafted in vain."""
+"""Steps: the tokens that each step wrote, and the ones it drafted in vain."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .chart import ACCEPT, REJECT, TARGET, chart
 
 
 def figure(trace: Trace) -> go.Figure:
-    """Bars by step: drafted tokens that were accepted, the target's own above them, and pale the drafted ones that were not
+    """Bars by step: accepted drafted tokens, the target's own above them, and in pale the drafted ones that were not
     emitted."""
     x = [step.step for step in trace.steps]
     accepted = [step.origins.count("accepted") for step in trace.steps]

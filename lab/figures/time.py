@@ -1,4 +1,4 @@
-"""Time: what each step took, by phase."""
+"""Time: the duration of each step, by phase."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from decodescope.lab.formatting.style import LIGHT
 
 from .chart import chart
 
-# what the time of a step went into, as records call it, as people do, and its colour; the rest of a step comes last
+# phases of a step's time, as records call them, as people do, and the colour; the rest of a step comes last
 PHASES = (
     ("draft", "drafting", LIGHT["time-1"]),
     ("verify", "verifying", LIGHT["time-2"]),

@@ -22,8 +22,8 @@ LOOK = {
 
 
 def figure(trace: Trace, step: int | None = None) -> go.Figure:
-    """Depth across, branches below each other, siblings in draw order; without a step, of the first one with a draft. Raises
-    TraceError for a step that the trace does not have, ValueError where it holds no draft."""
+    """Depth across, branches below each other, siblings in draw order; without a step, of the first one with a draft.
+    Raises TraceError for a step that the trace does not have, ValueError if it holds no draft."""
     drafted = next((one.step for one in trace.steps if one.draft is not None), None)
     at = drafted if step is None else step
     if at is None:
@@ -66,7 +66,7 @@ def figure(trace: Trace, step: int | None = None) -> go.Figure:
 
 
 def _node_statuses(step: Step) -> list[str]:
-    """Of each node of a step's draft."""
+    """The status of each node of a step's draft."""
     assert step.draft is not None
     statuses = ["unreached"] * len(step.draft.tokens)
     for node in [] if step.trials is None else step.trials.node:

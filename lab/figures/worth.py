@@ -22,7 +22,7 @@ def table(plain: Trace, drafted: Sequence[Trace]) -> DataFrame:
     """One row per trace of `drafted`, measured against `plain` decoding of the same prompt.
 
     accepted: share of tested tokens that stayed;  draft, verify: time of a drafted token and of a check, in steps of plain
-    decoding;  formula: the speedup that follows from these three;  measured: from tokens per second
+    decoding;  formula: the speedup computed from these three;  measured: from tokens per second
     """
     import pandas
 

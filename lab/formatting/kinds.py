@@ -1,4 +1,4 @@
-"""Kinds: what sort of thing a token is, from its text and the text before it."""
+"""Kinds: the kind of a token, from its text and the text before it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ LOOKED_AT = 200  # characters before a token that decide whether it is in code
 _SPECIAL = re.compile(r"<\|[^<>]*\|>|</?(s|pad|bos|eos|unk)>|<(start|end)_of_turn>")
 _CODE = re.compile(r"[(\[{=;]|:\n[ \t]")
 _SENTENCE = ".!?:\n"
-_QUOTED = " \t\"'\u201c\u201d\u2018\u2019"  # may stand between the end of a sentence and the next word
+_QUOTED = " \t\"'\u201c\u201d\u2018\u2019"  # may be between the end of a sentence and the next word
 
 
 def kind_of(piece: Piece | None, before: str) -> str:
-    """One of KINDS for a token that reads `piece` (None: its text is not known) behind the text `before`.
+    """One of KINDS for a token with the text `piece` (None: its text is not known) after the text `before`.
 
-    indent: white space alone, line ends included;  special: marks of a template, and what has no text
-    keyword, name: Python's keywords, and all other words of code; elsewhere a name is a word with a capital inside a
-    sentence. Code is where the 200 characters before hold one of ( [ { = ; or a colon and an indented line
-    inside a word: what goes on directly behind a letter, and bytes that are part of a character
+    indent: white space alone, line ends included;  special: marks of a template, and tokens without text
+    keyword, name: Python's keywords, and all other words of code; elsewhere a name is a word with a capital inside a sentence.
+    Code is where the 200 characters before hold one of ( [ { = ; or a colon and an indented line inside a word: text directly
+    after a letter, and bytes that are part of a character
     """
     if piece is None or piece == "" or (isinstance(piece, str) and _SPECIAL.fullmatch(piece.strip())):
         return "special"

@@ -1,4 +1,4 @@
-"""Saying: numbers and tokens inside the sentences of an explanation."""
+"""Numbers: format numbers and tokens for the sentences of an explanation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def f(x: float, digits: int = 4) -> str:
 
 
 def per_hundred(x: float) -> str:
-    """A probability as cases of a hundred."""
+    """A probability as cases out of a hundred."""
     return f"{f(100 * x, 3)} of 100 cases"
 
 
@@ -19,5 +19,5 @@ def quote_token(token: str) -> str:
 
 
 def guesses_phrase(n: int) -> str:
-    """Some guesses, and what was done to them follows."""
+    """A subject phrase for some guesses; the verb follows."""
     return "One guess was" if n == 1 else f"{n} guesses were"

@@ -1,4 +1,4 @@
-"""Asked: sentences that say how prompts were put to a model, and which turns of them were not."""
+"""Prompt sentences: sentences on how prompts were put to a model, and on the turns that were not asked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def template_sentence(templated: int, count: int) -> str:
 
 
 def skipped_turns_sentence(turns: int, having: int, count: int) -> str:
-    """That only first turns were asked, and how many `turns` were not: those of so many prompts of `count`; "" if of none."""
+    """A sentence that only first turns were asked, and that `turns` were not; "" if none were left out.
+    having: number of prompts with such turns, of `count`"""
     if not turns:
         return ""
     more = "1 later turn" if turns == 1 else f"{turns} later turns"
@@ -24,10 +25,10 @@ def skipped_turns_sentence(turns: int, having: int, count: int) -> str:
 
 
 def prompt_sentences(templated: int, later: Sequence[int]) -> list[str]:
-    """Both sentences, of prompts with so many turns each behind the first, which were not asked."""
+    """Both sentences, for prompts with so many unasked turns each after the first."""
     return [x for x in (template_sentence(templated, len(later)), summarize_skipped_turns(later)) if x]
 
 
 def summarize_skipped_turns(later: Sequence[int]) -> str:
-    """`skipped_turns_sentence` of prompts with so many turns each behind the first."""
+    """`skipped_turns_sentence` for prompts with so many turns each after the first."""
     return skipped_turns_sentence(sum(later), sum(x > 0 for x in later), len(later))

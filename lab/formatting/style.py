@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Tokens of colour; web/styles/scope.css declares the same values for the drawing module, and a test compares them.
+# Colour tokens; web/styles/scope.css declares the same values for the drawing module, and a test compares them.
 LIGHT = {
     "bg": "#ffffff",
     "panel": "#f6f8fa",
@@ -78,7 +78,7 @@ SANS = (
 )
 MONO = ("ui-monospace", "SF Mono", "Cascadia Mono", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace")
 
-# What a node of a draft tree can be, and the word that a view says.
+# The statuses of a draft tree's node, and a view's word for each.
 WORDS = {
     "root": "root",
     "accept": "accepted",
@@ -95,7 +95,7 @@ PASSENGER = (
 CORRECTION = (
     "correction"  # the word for a "resample" that nothing drew: the target's choice, where no guess was it
 )
-# Origin of an emitted token in a trace -> what a view draws it as. Residual and correction have one mark and two words.
+# Origin of an emitted token in a trace -> its mark in a view. Residual and correction have one mark and two words.
 STATUS_OF_ORIGIN = {
     "accepted": "accept",
     "bonus": "bonus",
@@ -107,12 +107,12 @@ STATUS_OF_ORIGIN = {
 
 
 def origin_word(origin: str) -> str:
-    """What a view says of an emitted token, by its origin in a trace."""
+    """A view's words for an emitted token, by its origin in a trace."""
     return CORRECTION if origin == "correction" else WORDS[STATUS_OF_ORIGIN.get(origin, "target")]
 
 
 def format_percent(share: float) -> str:
-    """A share as people read it: `61 %`."""
+    """A share for people: `61 %`."""
     return f"{100 * share:.0f} %"
 
 

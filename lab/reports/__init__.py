@@ -1,1 +1,1 @@
-"""Acceptance reportd, over several runs."""
+"""Acceptance report over several runs."""

@@ -1,4 +1,4 @@
-"""Advice: what another length, tree, temperature or drafter would make of recorded drafts, by the model of costs."""
+"""Advice: the effect of another length, tree, temperature or drafter on recorded drafts, by the cost model."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from decodescope.engine.trace.checks.decisions import telling_at
 from decodescope.engine.trace.records.parts import part_description
 
 SEEN = 20  # passes of one size needed for their median to count as measured
-ENOUGH = 30  # tests from which a share is carried on behind the deepest draft
+ENOUGH = 30  # tests needed to extrapolate a share beyond the deepest draft
 LONGEST = 24
-LOOKUP = {"length": 10, "ngram": 3}  # prompt lookup as it comes
+LOOKUP = {"length": 10, "ngram": 3}  # prompt lookup with default knobs
 
 
 class StepCost(NamedTuple):
     """One step, as far as its cost depends on the draft. depth: of the draft, 0 without one; nodes: per level, from 1
-    passes: whether the draft took forward passes of its own;  path: accepted tokens;  rows: read by the target"""
+    passes: whether the draft took its own forward passes;  path: accepted tokens;  rows: read by the target"""
 
     depth: int
     nodes: tuple[int, ...]
@@ -47,10 +47,10 @@ class DepthCounts(NamedTuple):
 
 @dataclass(frozen=True)
 class Advice:
-    """Something to try. kind: length, tree, temperature, drafter, or limit (what nothing of the kind could surpass)
+    """A suggestion. kind: length, tree, temperature, drafter, or limit (an upper bound for its kind)
 
-    tokens: per step;  step_us: of a step;  gain: speed over the present one, both by the same model
-    how: what to say on the command line, where one word does it;  why: what is taken for granted
+    tokens: per step;  step_us: of a step;  gain: speed relative to the present one, both by the same model
+    how: the command-line option, if one suffices;  why: the assumption
     """
 
     kind: str
@@ -80,7 +80,7 @@ class AdviceData:
 
 
 class Clock:
-    """How long a step takes: measured where it was seen, elsewhere scaled by the model of costs.
+    """The duration of a step: measured where such passes occurred, elsewhere scaled by the cost model.
 
     Raises ValueError if no time was recorded.
     """
@@ -113,12 +113,12 @@ class Clock:
             if header.machine is not None:
                 self.profile = HardwareProfile.from_record(header.machine)
                 self.profile.peak(self.dtype)
-        except Refusal:  # a header that does not tell the shape, or no machine of this type of numbers
+        except Refusal:  # a header without the shape, or without a machine for this type of numbers
             self.profile = None
 
     @property
     def source(self) -> str:
-        """Where the times of passes of other sizes come from, in words."""
+        """The source of the times of passes of other sizes, in words."""
         sizes = ", ".join(map(str, sorted(self.seen)))
         if self.profile:
             how = "the roofline of the machine"
@@ -131,7 +131,7 @@ class Clock:
         )
 
     def verify_us(self, rows: float) -> float:
-        """Microseconds of the target's pass over `rows` tokens, with the rule that decides on them."""
+        """Microseconds of the target's pass over `rows` tokens, including the rule that decides on them."""
         low = math.floor(rows)
         return (
             self._pass_us(low)
@@ -150,7 +150,7 @@ class Clock:
         return self.seen[near] * self._model_estimate(rows) / self._model_estimate(near)
 
     def _model_estimate(self, rows: int) -> float:
-        """Of a pass over `rows` tokens: time by the roofline, else bytes, else 1."""
+        """The relative cost of a pass over `rows` tokens: time by the roofline, else bytes, else 1."""
         if self.spec is None:
             return 1.0
         bits = self.bits
@@ -164,12 +164,12 @@ class Clock:
         return self.verify_us(rows) + self.rest + self.draft_us(levels)
 
     def draft_us(self, levels: float) -> float:
-        """Microseconds of a draft: so much a level if it takes passes of its own, else the same for any length."""
+        """Microseconds of a draft: a constant per level if it takes its own passes, else the same for any length."""
         return self.each * levels if self.by_level else self.each * (levels > 0)
 
 
 class SpeedPoint(NamedTuple):
-    """Drafts of one length: tokens of a step, its microseconds, and its speed over the present one."""
+    """Drafts of one length: tokens per step, its microseconds, and its speed relative to the present one."""
 
     length: int
     tokens: float
@@ -178,8 +178,8 @@ class SpeedPoint(NamedTuple):
 
 
 def speed_by_length(seen: AdviceData, clock: Clock) -> list[SpeedPoint]:
-    """Speed by the depth at which drafts end, from 0 (plain decoding) to twice the present one; to the present one where
-    there are too few tests to go on from."""
+    """Speed by the depth at which drafts end, from 0 (plain decoding) to twice the present one.
+    It ends at the present one if there are too few tests to extrapolate."""
     deep = max(x.depth for x in seen.cycles)
     longest = min(2 * deep + 2, LONGEST) if sum(x.tested for x in seen.rates) >= ENOUGH else deep
     raw = [(n, *_cost_at_length(n, deep, seen, clock)) for n in range(max(longest, deep) + 1)]
@@ -188,7 +188,7 @@ def speed_by_length(seen: AdviceData, clock: Clock) -> list[SpeedPoint]:
 
 
 def _cost_at_length(n: int, deep: int, seen: AdviceData, clock: Clock) -> tuple[float, float]:
-    """(tokens of a step, microseconds) with drafts of at most `n` levels, where the present ones have up to `deep`."""
+    """(tokens per step, microseconds) with drafts of at most `n` levels, if the present ones have up to `deep`."""
     cycles = seen.cycles
     count = len(seen.cycles)
     within = min(n, deep)
@@ -204,7 +204,7 @@ def _cost_at_length(n: int, deep: int, seen: AdviceData, clock: Clock) -> tuple[
 
 
 def deepest_acceptance(rates: Sequence[DepthCounts]) -> float:
-    """The share that was accepted at the deepest places, as many as it takes to have 30 tests."""
+    """The accepted share at the deepest places, as many as necessary for 30 tests."""
     tested = accepted = 0
     for rate in reversed(rates):
         tested, accepted = tested + rate.tested, accepted + rate.accepted
@@ -289,7 +289,7 @@ def _second_chain(
 
 
 def _chain_advice(seen: AdviceData, clock: Clock, now: SpeedPoint, plain: bool) -> list[Advice]:
-    """Of a tree only the first guess at each place."""
+    """Use only the first guess at each place of the tree."""
     levels = _mean_depth(seen)
     tokens = expected_tree_tokens(
         range(-1, len(seen.rates) - 1), _acceptance_by_depth(seen, [x.first for x in seen.rates])
@@ -330,7 +330,7 @@ def _greedy_advice(seen: AdviceData, now: SpeedPoint) -> list[Advice]:
 
 
 def _acceptance_by_depth(seen: AdviceData, accepted: Sequence[float]) -> list[float]:
-    """P(a guess at a depth is accepted | the one above it was), by depth; where nothing was guessed counts as refused.
+    """P(a guess at a depth is accepted | the one above it was), by depth; a place without a guess counts as rejected.
     accepted: places at each depth where the guess in question would stay."""
     before = [len(seen.cycles), *(x.accepted for x in seen.rates)]
     return [x / n if n else 0.0 for x, n in zip(accepted, before, strict=False)]
@@ -365,7 +365,7 @@ def _lookup_advice(seen: AdviceData, clock: Clock, now: SpeedPoint) -> list[Advi
 
 
 def _limit_advice(seen: AdviceData, clock: Clock, now: SpeedPoint) -> list[Advice]:
-    """What a drafter could gain at most by being faster, and by being right."""
+    """The maximum gain of a faster drafter, and of one that is always right."""
     levels = _mean_depth(seen)
     free, right = now.step_us - clock.draft_us(levels), levels + 1
     return [
@@ -393,8 +393,8 @@ def _limit_advice(seen: AdviceData, clock: Clock, now: SpeedPoint) -> list[Advic
 def simulate_prompt_lookup(text: Sequence[int], prompt: int, room: int) -> tuple[int, int, Counter[int]]:
     """(steps, tokens, rows of a pass -> how many) that prompt lookup would need to write text[prompt:], matching exactly.
 
-    It proposes up to 10 tokens that followed the latest earlier occurrence of the last 3, 2 or 1. room: the longest text
-    that the run might have had, behind the prompt.
+    It proposes up to 10 tokens that followed the latest earlier occurrence of the last 3, 2 or 1. room: the longest possible
+    text of the run after the prompt.
     """
     ends: dict[tuple[int, ...], int] = {}
     entered = 0

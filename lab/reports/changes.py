@@ -1,4 +1,4 @@
-"""Changes: two reports side by side, and what changed from the first to the second, with intervals paired by prompt."""
+"""Changes: two reports side by side, and the changes from the first to the second, with intervals paired by prompt."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from .report import AcceptanceReport
 from .tables import FEW, ReportTable
 from .tally import FIGURES, NONE, Count, Figure
 
-ENOUGH = 5  # prompts that both reports need from which on a change has an interval
-SURE, DRAWS = 0.95, 2000  # of an interval, by the percentile bootstrap over prompts
+ENOUGH = 5  # prompts that both reports need before a change has an interval
+SURE, DRAWS = 0.95, 2000  # level of an interval, by the percentile bootstrap over prompts
 FATES = {
     "refused": "rejected at some place",
     "whole": "accepted to its end",
     "none": "no draft",
     "cut": "cut by the end",
 }
-ByPrompt = dict[tuple[int, ...], dict[Figure, Count]]  # what the runs of a prompt counted together
+ByPrompt = dict[tuple[int, ...], dict[Figure, Count]]  # the sum of counts over the runs of a prompt
 
 
 @dataclass
 class ReportPair:
-    """Two reports that are compared, as counts by prompt.
+    """Two reports to compare, as counts by prompt.
 
-    sides: of each the prompts that count: those that both have, where these are ENOUGH, else its own
+    sides: for each the prompts that count: those that both have, if these are ENOUGH, else its own
     shared: the prompts that both have;  left: runs of both that do not count;  alike: whether both have the same prompts
-    draws: int [DRAWS, prompts], how often each sample holds each prompt that both have
+    draws: int [DRAWS, prompts], how often each sample contains each prompt that both have
     """
 
     sides: tuple[ByPrompt, ByPrompt]
@@ -59,33 +59,33 @@ class ReportPair:
         return len(self.shared) >= ENOUGH
 
     def figure(self, of: Figure) -> list[Count]:
-        """What both count for a figure: of each side (counted, of how many)."""
+        """The counts of both for a figure: for each side (counted, of how many)."""
         return [_sum_counts([counts.get(of, NONE) for counts in side.values()]) for side in self.sides]
 
     def interval(self, of: Figure) -> tuple[float, float] | int:
-        """The interval of a figure's change, prompts drawn again with what both sides made of them; where too few prompts have
-        the figure on both sides, how many. Of a pair that is `paired`."""
+        """The interval of a figure's change, by resampling prompts together with both sides' results.
+        If too few prompts have the figure on both sides, it is their number. The pair must be `paired`."""
         one, two = ([side[prompt].get(of, NONE) for prompt in self.shared] for side in self.sides)
         both = sum(x[1] > 0 and y[1] > 0 for x, y in zip(one, two, strict=True))
         return both if both < ENOUGH else change_interval(one, two, self.draws)
 
 
 def change_interval(a: Sequence[Count], b: Sequence[Count], draws: np.ndarray) -> tuple[float, float]:
-    """The interval of a quotient's change from `a` to `b`: sum of what was counted over the sum of how many, per prompt.
+    """The interval of a quotient's change from `a` to `b`: sum of the counts over the sum of the totals, per prompt.
 
-    draws: int [D, prompts], how often each of D samples holds each prompt
+    draws: int [D, prompts], how often each of D samples contains each prompt
     """
     sums = [draws @ np.asarray(side, dtype=float) for side in (a, b)]  # [D, 2]
     with np.errstate(divide="ignore", invalid="ignore"):
         drawn = sums[1][:, 0] / sums[1][:, 1] - sums[0][:, 0] / sums[0][:, 1]
-    drawn = np.sort(drawn[np.isfinite(drawn)])  # a sample may hold no prompt that has the figure
+    drawn = np.sort(drawn[np.isfinite(drawn)])  # a sample may contain no prompt that has the figure
     cut = round((1 - SURE) / 2 * len(drawn))
     return float(drawn[cut]), float(drawn[len(drawn) - 1 - cut])
 
 
 def change_tables(a: AcceptanceReport, b: AcceptanceReport) -> list[ReportTable]:
-    """Tables of figures of both and their change: what a step gains, what became of the drafts, and acceptance by depth and by
-    kind of token. Rows that neither report has are left out."""
+    """Tables of figures of both and their change. Rows that neither report has are left out.
+    They show the gain of a step, the outcomes of the drafts, and acceptance by depth and by kind of token."""
     pair = ReportPair.of(a, b)
     figures = [
         _row(pair, of, of[1], _format_mean, _format_change)
@@ -124,7 +124,7 @@ def _sum_counts(counts: Sequence[Count]) -> Count:
 
 
 def _describe_pairing(pair: ReportPair) -> str:
-    """Over which prompts the figures are, and whether changes have intervals, or why not."""
+    """Which prompts the figures cover, and whether changes have intervals, or why not."""
     about = "Accepted length: drafted tokens accepted per drafting step, as a mean over the runs."
     many = len(pair.shared)
     if not pair.has_intervals:
@@ -151,7 +151,7 @@ def _head(pair: ReportPair, first: str) -> tuple[str, ...]:
 def _row(
     pair: ReportPair, of: Figure, word: str, written: Callable[[Count], str], signed: Callable[[float], str]
 ) -> tuple[str, ...]:
-    """A figure of both, its change and its interval. written(count): one side's figure in words;  signed(x): a change."""
+    """A figure of both, its change and its interval. written(count): one side's figure in words;  signed(x): a change"""
     counts = pair.figure(of)
     cells = [written(count) if count[1] else "–" for count in counts]
     x, y = (counted / many if many else None for counted, many in counts)

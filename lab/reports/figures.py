@@ -19,7 +19,7 @@ SHARE = "accepted, of those tried"
 
 
 def depth(report: AcceptanceReport) -> go.Figure:
-    """Share accepted by depth of the guess, and of all drafts so deep those accepted down to there."""
+    """Share accepted by depth of the guess, and the share of drafts of that depth that were accepted down to there."""
     rows = [x for x in report.depths if x.offered]
     line = dict(mode="lines+markers", line=dict(color=INK), marker=dict(size=8, color=INK))
     so_far = go.Scatter(
@@ -39,7 +39,7 @@ def entropy(report: AcceptanceReport) -> go.Figure:
 
 
 def kinds(report: AcceptanceReport) -> go.Figure:
-    """Guesses by kind of token, those accepted below and those refused on top."""
+    """Guesses by kind of token: accepted ones below and rejected ones on top."""
     rows = [x for x in report.kinds if x.tested]
     names, refused = [x.label for x in rows], [x.tested - x.accepted for x in rows]
     hover = "%{x}: %{y} guesses %{fullData.name}<extra></extra>"
@@ -100,7 +100,7 @@ def time(report: AcceptanceReport) -> go.Figure:
 
 
 def lengths(report: AcceptanceReport) -> go.Figure:
-    """Speed by length of the draft, the present one being 1, by the model; hollow behind the deepest draft seen."""
+    """Speed by length of the draft relative to the present one, by the model; hollow beyond the deepest draft seen."""
     deep = len(report.depths)
     seen = [x for x in report.curve if x.length <= deep]
     carried = [x for x in report.curve if x.length > deep]
@@ -122,7 +122,7 @@ def lengths(report: AcceptanceReport) -> go.Figure:
 
 
 def _bars(rows: Sequence[AcceptanceCount], name: str) -> go.Bar:
-    """Shares, with the number of tests in the hover; pale where there are few."""
+    """Shares, with the number of tests in the hover; pale if there are few."""
     colours = [ACCEPT if x.tested >= FEW else HALF for x in rows]
     return go.Bar(
         x=[x.label for x in rows],

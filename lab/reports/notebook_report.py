@@ -1,4 +1,4 @@
-"""Shown: a report as a notebook shows it."""
+"""Notebook report: a report as a notebook shows it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NotebookReport(AcceptanceReport):
 
 
 def report(given: Any) -> NotebookReport:
-    """Where the drafts of these runs died, and what to try next: one or several traces, runs, or paths. Raises TraceError where
-    they were not made by one method on one model, do not hold decisions, or hold no draft."""
+    """Where the drafts of these runs were rejected, and what to try next: one or several traces, runs, or paths.
+    Raises TraceError if they were not made by one method on one model, do not hold decisions, or hold no draft."""
     several = isinstance(given, Iterable) and not isinstance(given, str | Mapping)
     return NotebookReport(**vars(counted([trace_of(x) for x in given] if several else trace_of(given))))

@@ -42,7 +42,7 @@ def table_page(
         "TABLES": "".join(map(_table, rows)),
         "NOTES": "".join(f"<p class='note'>{escape_html(x)}</p>" for x in notes),
     }
-    # one pass: what a model wrote is put in and not looked at again
+    # one pass: a model's text is inserted and not scanned again
     return document(_PAGE, parts)
 
 

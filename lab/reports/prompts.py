@@ -9,7 +9,7 @@ from .page import table_page
 from .tables import ReportTable
 
 LETTERS = "ABCD"
-ENOUGH = 5  # prompts from which on an interval over them says that a ratio is not 1
+ENOUGH = 5  # prompts needed for an interval over them to say that a ratio is not 1
 
 
 def page(record: Mapping[str, Any]) -> str:

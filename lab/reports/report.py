@@ -23,8 +23,8 @@ CONFUSIONS = 20
 
 @dataclass(frozen=True)
 class Confusion:
-    """A draft died on the token `drafted`, and `came` stood in its place. before: text before one such place, which is
-    in the run numbered `run` (from 0) at `step`."""
+    """A draft was rejected at the token `drafted`, and `came` replaced it.
+    before: text before one such place, which is in the run numbered `run` (from 0) at `step`."""
 
     drafted: str
     came: str
@@ -95,7 +95,7 @@ class AcceptanceReport:
     by_run: list[RunCounts] = field(default_factory=list)
 
     def record(self) -> dict[str, Any]:
-        """As plain data; rows of counts carry their share."""
+        """As plain data; rows of counts include their share."""
         record = asdict(self)
         del record["by_run"]
         for name in ("depths", "entropy", "kinds", "ranks", "bins"):
@@ -106,7 +106,7 @@ class AcceptanceReport:
 
 
 def _nothing_counted_reason(cut: int) -> str:
-    """Why there is nothing to count. cut: drafts that the end of a text cut, which are not counted."""
+    """Why there is nothing to count. cut: drafts cut off by the end of a text, which are not counted"""
     if not cut:
         return (
             "No step of these traces holds a draft: take runs of a method that drafts, such as draft_model."
@@ -117,10 +117,10 @@ def _nothing_counted_reason(cut: int) -> str:
 
 
 def count_report(traces: Trace | Iterable[Trace]) -> AcceptanceReport:
-    """Count over the traces, which are read one after the other, each once from begin to end.
+    """Count over the traces, which are read one after another, each once from begin to end.
 
-    Raises TraceError where they were not made by one method on one model, do not hold decisions, or hold no draft that was
-    decided before its text ended.
+    Raises TraceError if they were not made by one method on one model, do not hold decisions, or hold no draft that was decided
+    before its text ended.
     """
     tally = DraftTally()
     for trace in [traces] if isinstance(traces, Trace) else traces:
@@ -183,7 +183,7 @@ def count_report(traces: Trace | Iterable[Trace]) -> AcceptanceReport:
 
 
 def _shared_pass_notes(tally: DraftTally) -> list[str]:
-    """What times mean where runs went together."""
+    """The meaning of times if runs were decoded together."""
     if not tally.shared:
         return []
     return [

@@ -60,7 +60,7 @@ def headline(report: AcceptanceReport) -> list[str]:
 
 
 def tables(report: AcceptanceReport) -> list[ReportTable]:
-    """All tables, in the order in which they are read; those with nothing to say are left out."""
+    """All tables, in reading order; empty ones are left out."""
     whole = [
         _outcome_table(report),
         _depth_table(report),
@@ -239,7 +239,7 @@ def _share_rows(shares: Sequence[AcceptanceCount]) -> tuple[list[tuple[str, ...]
 
 
 def _format_tested_share(one: AcceptanceCount) -> str:
-    """In percent; marked where it rests on few tests."""
+    """In percent; marked if there are few tests."""
     return "–" if one.share is None else format_percent(one.share) + (" (few)" if one.tested < FEW else "")
 
 

@@ -22,17 +22,17 @@ from decodescope.lab.formatting.tokens import visible_token
 from .advice import AdviceData, StepCost, simulate_prompt_lookup
 from .rejections import LISTED, Rejection
 
-ENTROPY = (0.05, 0.2, 0.5, 1.0, 2.0, 3.0)  # nats; between them the bins
+ENTROPY = (0.05, 0.2, 0.5, 1.0, 2.0, 3.0)  # nats; the bins are between them
 BINS = 10  # of q
-CONTEXT = 48  # tokens before a guess, enough for LOOKED_AT characters as a rule
+CONTEXT = 48  # tokens before a guess, usually enough for LOOKED_AT characters
 SHOWN = 40  # characters before an example, and of a prompt's beginning
 BEGINS = 12  # tokens of a prompt's beginning
 FATES = ("refused", "whole", "none", "cut")
 FIGURES = tuple(
     ("figures", name) for name in ("accepted length", "tokens per target pass", "tokens a second")
 )
-Figure = tuple[str, str]  # of two reports that are compared: its table, and its row there
-# what was counted, and of how many: a figure is the quotient, over runs that of the sums
+Figure = tuple[str, str]  # in a comparison of two reports: its table, and its row there
+# the count and its total: a figure is the quotient, over runs that of the sums
 Count = tuple[float, float]
 NONE: Count = (0.0, 0.0)
 _ORDINALS = {0: "1st", 1: "2nd", 2: "3rd"}
@@ -40,7 +40,7 @@ _ORDINALS = {0: "1st", 1: "2nd", 2: "3rd"}
 
 @dataclass(frozen=True)
 class RunCounts:
-    """What one run counted. prompt: its ids."""
+    """The counts of one run. prompt: its ids"""
 
     prompt: tuple[int, ...]
     counts: dict[Figure, Count]
@@ -48,7 +48,7 @@ class RunCounts:
 
 @dataclass
 class AcceptanceCount:
-    """How many were tested, and how many of them accepted."""
+    """The number of tests, and how many of them were accepted."""
 
     label: str
     tested: int = 0
@@ -56,7 +56,7 @@ class AcceptanceCount:
 
     @property
     def share(self) -> float | None:
-        """accepted / tested; None where nothing was tested."""
+        """accepted / tested; None if nothing was tested."""
         return self.accepted / self.tested if self.tested else None
 
     def add(self, accepted: bool) -> None:
@@ -86,7 +86,7 @@ class DraftTally:
 
     def __init__(self) -> None:
         self.header: Header | None = None  # of the first trace
-        self.begins: list[str] = []  # how the prompt of each run begins
+        self.begins: list[str] = []  # beginning of each run's prompt
         self.deaths: list[Rejection] = []
         self.kept: list[int] = []  # accepted per drafting step of the present run
         self.lengths: list[float] = []  # their mean, by run
@@ -112,11 +112,11 @@ class DraftTally:
         self.examples: dict[tuple[str, str], tuple[str, int, int]] = {}
         self.seen = AdviceData()
         self.notes: list[str] = []
-        self.idle: list[list[str]] = []  # of each run what its end notes of parts that did nothing
+        self.idle: list[list[str]] = []  # for each run, the parts that its end notes as inactive
 
     def count_run(self, trace: Trace) -> None:
-        """Take one trace. Of a fork only what its own method decided by itself is counted: steps before it that another
-        method made, and a step with forced verdicts, are left out, and a note says how many."""
+        """Count one trace. Of a fork only the decisions of its own method by itself count.
+        Steps before it by another method, and a step with forced verdicts, are left out, and a note says how many."""
         head = trace.header
         name = trace.path.name if trace.path is not None else f"trace {self.runs + 1}"
         if "decisions" not in head.levels:
@@ -168,7 +168,7 @@ class DraftTally:
         self.begins.append(" ".join(join(head.prompt[:BEGINS].tolist(), trace.pieces).split())[:SHOWN])
 
     def counts(self) -> dict[Figure, Count]:
-        """The counts so far of what two reports are compared by."""
+        """The counts so far for comparing two reports."""
         figures = (
             (sum(self.lengths), len(self.lengths)),
             (self.tokens, self.passes),
@@ -255,7 +255,7 @@ class DraftTally:
     def count_rejection(
         self, trace: Trace, step: Step, place: PathPlace, first: TriedGuess, came: int, before: str
     ) -> None:
-        """A draft ended on `first`, the first guess of its place, and the target's token came."""
+        """A draft was rejected at `first`, the first guess of its place, and the target's token replaced it."""
         self.came[_token_kind(trace, came, before)] += 1
         pair = visible_token(first.token, trace.pieces), visible_token(came, trace.pieces)
         if len(self.deaths) < LISTED:
@@ -295,7 +295,7 @@ def _token_kind(trace: Trace, token: int, before: str) -> str:
 
 
 def _comparison_key(header: Header) -> dict[str, Any]:
-    """What traces must share to be counted together."""
+    """The properties that traces must share to be counted together."""
     lanes = {role: x.get("fingerprint") for role, x in header.lanes.items() if role != WHOLE}
     place = (header.dtype, header.device)
     return {

@@ -1,1 +1,1 @@
-"""What a reader opens: the scope, comparisons, exported files."""
+"""What readers open: the scope, comparisons, exported files."""

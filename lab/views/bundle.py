@@ -23,21 +23,21 @@ from .script import strip_spaces
 
 WEB = Path(__file__).resolve().parent.parent / "web"
 ENTRY = "scope.js"
-# what of a step asks for which part; the same as in web/scope/shared/extras.js
+# which field of a step needs which part; the same as in web/scope/shared/extras.js
 ASKS = {
     "canvas": "canvas", "branches": "trees", "tree": "trees", "threads": "threads", "depth": "depth", "lanes": "turns",
     "scale": "scale", "rounds": "repeats", "survey": "survey",
 }  # fmt: skip
-# named after the module that each begins with
+# named after the module that each part begins with
 PARTS = tuple(sorted({*ASKS.values(), "pair", "picture", "prompt_compression", "model"}))
-SINGLE = frozenset(PARTS) - {"pair"}  # what one run can ask for
+SINGLE = frozenset(PARTS) - {"pair"}  # parts that one run can need
 _FROM = r'\{\s*(\w+(?:,\s*\w+)*),?\s*\} from "(\.{1,2}/[\w./-]+\.js)";\n'
 _IMPORT = re.compile("^import " + _FROM, re.MULTILINE)
 _PASSED = re.compile("^export " + _FROM, re.MULTILINE)
 _EXPORTED = re.compile(r"^export \{ ([\w, ]+) \};\n", re.MULTILINE)
 _DECLARED = re.compile(r"^(export )?(?:async )?(?:const|let|class|function\*?) (\w+)", re.MULTILINE)
 _COMMENT = re.compile(r"^[ \t]*(?:/\*(?s:.*?)\*/[ \t]*|//.*)\n", re.MULTILINE)
-# a comment behind code, not the like of it in a text
+# a trailing comment, not similar text in a string
 _SPARE = re.compile(r"^\s+|[ \t]+// [^\"'`\n]*$", re.MULTILINE)
 _OTHER = re.compile(  # remaining imports and exports, and declarations with names that are not read here
     r"^import\b.*|^export (?!default \{|(?:async )?(?:const|let|class|function)\b).*"
@@ -51,13 +51,13 @@ class BundleError(ValueError):
 
 
 def needed_parts(messages: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    """The parts that these messages ask for."""
+    """The parts that these messages need."""
     return frozenset(part for one in messages for part in requested_parts(one))
 
 
 def requested_parts(message: Mapping[str, Any]) -> set[str]:
-    """The parts that one message asks for; a head where pictures are written, a prompt was cut, a model was made of another
-    or a depth rule was chosen."""
+    """The parts that one message needs.
+    A head needs one if pictures are written, a prompt was cut, a model was made from another or a depth rule was chosen."""
     if message.get("kind") != "head":
         return {part for key, part in ASKS.items() if message.get(key)}
     ruled = message.get("parts", {}).get("adaptive_depth", {}).get("usual") is False
@@ -79,7 +79,7 @@ def bundle(parts: frozenset[str] = frozenset(PARTS)) -> str:
 
 @cache
 def core_script() -> str:
-    """The drawing module without parts, as the page has it: what they import from it, it exports too."""
+    """The drawing module without parts, as the page has it; it also exports what the parts import from it."""
     return _split_core()[0]
 
 
@@ -90,13 +90,13 @@ def part_script(name: str) -> str:
 
 @cache
 def part_module(name: str) -> str:
-    """The module that a part begins with, as its path in the folder of the scripts."""
+    """The module that a part begins with, as its path in the scripts' folder."""
     (path,) = (WEB / "scope").rglob(f"{name}.js")
     return path.relative_to(WEB).as_posix()
 
 
 def join_modules(folder: Path, entry: str, *more: str) -> str:
-    """The modules of `folder` that `entry`, and what begins with `more`, need, in one text that ends with the exports of these.
+    """The modules of `folder` that `entry` and the modules `more` need, in one text that ends with their exports.
     Raises BundleError."""
     modules = _Modules(folder, entry)
     for name in (entry, *more):
@@ -144,7 +144,7 @@ class _Modules:
         self._owners: dict[str, str] = {}
 
     def take(self, name: str, above: tuple[str, ...] = ()) -> None:
-        """Add a module, and before it what it needs. Raises BundleError."""
+        """Add a module, and its dependencies before it. Raises BundleError."""
         if name in above:
             raise BundleError(
                 f"{' -> '.join([*above, name])}: modules import each other in a circle; move what both need."
@@ -208,8 +208,9 @@ def declared_names(text: str) -> list[str]:
 
 
 def classic_script(*scripts: Path, parts: frozenset[str] = frozenset(PARTS)) -> str:
-    """The drawing module with these parts and, behind it, these scripts as one that is no module: it imports and exports
-    nothing and leaves no name. They import by name from scope.js and from those named before. Raises BundleError."""
+    """The drawing module with these parts, followed by these scripts, as one script that is no module. Raises BundleError.
+    It imports and exports nothing and leaves no global name. The scripts import by name from scope.js and from the scripts
+    named before."""
     module = bundle(parts)
     known = {
         (WEB / ENTRY).as_posix(): {x for match in _EXPORTED.finditer(module) for x in _parse_names(match[1])}
@@ -241,7 +242,7 @@ def classic_script(*scripts: Path, parts: frozenset[str] = frozenset(PARTS)) -> 
             f"// ---- {path.name}\n" + re.sub(r"^export ", "", text, flags=re.MULTILINE).strip() + "\n"
         )
     whole = _EXPORTED.sub("", re.sub(r"^export default\b ?", "void ", module, flags=re.MULTILINE))
-    # a name of the scripts may stand in the module too: they have a scope of their own inside of its
+    # the module may have the same name as a script: the scripts have an inner scope of their own
     return "\n".join(['(() => {\n"use strict";', whole, "(() => {", *texts, "})();", "})();\n"])
 
 

@@ -1,4 +1,4 @@
-"""Chapter: a notebook as a page of a gallery. The runs that its cells show are drawn by the gallery's own script."""
+"""Chapter: a notebook as a page of a gallery. The gallery's own script draws the runs that its cells show."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from decodescope.lab.formatting.tokens import escape_html
 VIEW = "application/vnd.jupyter.widget-view+json"
 STATE = "application/vnd.jupyter.widget-state+json"
 PLOT = "application/vnd.plotly.v1+json"
-CLAIMS = "claims"  # the tag of cells that only check what the prose says
+CLAIMS = "claims"  # the tag of cells that only check the prose
 LIVE = (
     ("messages", "views", "step"),
     ("runs", "views", "align", "token"),
-)  # what one run, and two, are drawn from
+)  # messages that one run, and two, are drawn from
 ELEMENTS = re.compile(r"<(style|script)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
 FORMULA = re.compile(r"\$\$\s*(.+?)\s*\$\$", re.DOTALL)
 HEADING = re.compile(r"^#\s+(.+)$", re.MULTILINE)
@@ -27,7 +27,7 @@ LOCAL = re.compile(r'<a href="(?!https?://|#)[^"]*"[^>]*>(.*?)</a>', re.DOTALL)
 @dataclass(frozen=True)
 class Chapter:
     """A notebook for a gallery. name: of its page;  body: its cells as HTML, with a place for each run, number i in live-i
-    live: what each of these runs is drawn from, as its widget kept it"""
+    live: the messages that each of these runs is drawn from, as its widget kept them"""
 
     name: str
     title: str
@@ -36,8 +36,9 @@ class Chapter:
 
 
 def chapter(name: str, notebook: Any) -> Chapter:
-    """The page of a notebook (nbformat 4), as it was run or saved; it is not changed. Elements of scripts and sheets in its
-    outputs are left out: a gallery's pages would not run them. What nothing but a kernel can move is named in a sentence."""
+    """The page of a notebook (nbformat 4), as it was run or saved; it is not changed.
+    Script and style elements in its outputs are left out: a gallery's pages would not run them. A sentence names outputs
+    that need a kernel."""
     from nbconvert import HTMLExporter
 
     book = copy.deepcopy(notebook)
@@ -56,7 +57,7 @@ def chapter(name: str, notebook: Any) -> Chapter:
 
 
 def _render_output(output: Any, states: Mapping[str, Any], live: list[dict[str, Any]]) -> Any:
-    """An output as the page has it; None: it is left out."""
+    """An output for the page; None: it is left out."""
     data = output.get("data", {})
     if VIEW in data:
         state = states.get(data[VIEW].get("model_id"), {}).get("state", {})
@@ -65,7 +66,7 @@ def _render_output(output: Any, states: Mapping[str, Any], live: list[dict[str, 
             live.append({name: state.get(name) for name in names})
             return _html_output(output, f'<div class="live" id="live-{len(live) - 1}"></div>')
         if output.output_type != "execute_result":
-            return None  # a bar of progress, or what a control printed
+            return None  # a progress bar, or the printed output of a control
         return _html_output(output, '<p class="quiet">A control, which can be moved in the notebook.</p>')
     if PLOT in data:
         return _html_output(output, _render_plot(data[PLOT]))
@@ -78,7 +79,7 @@ def _html_output(output: Any, text: str) -> Any:
 
 
 def _render_plot(figure: Mapping[str, Any]) -> str:
-    """A plotly figure as a table of its numbers: its library is no script of ours."""
+    """A plotly figure as a table of its numbers: the pages do not include plotly's script."""
     layout = figure.get("layout", {})
     title = _title_text(layout.get("title")) or "Figure"
     rows = []

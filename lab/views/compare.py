@@ -24,7 +24,7 @@ VIEWS = ("tree", "text")
 
 
 class Difference(NamedTuple):
-    """One row of the table: what, in A, in B, and B as a ratio of A where that means something."""
+    """One row of the table: its name, in A, in B, and B as a ratio of A where that makes sense."""
 
     what: str
     a: str
@@ -80,14 +80,14 @@ class Comparison(anywidget.AnyWidget):
 
 
 def compare(a: Any, b: Any, views: Sequence[str] = VIEWS) -> Comparison:
-    """Show two runs side by side; A is what B is measured against. Each is a trace, what `run` returned, or a path. Raises
-    TraceError for anything else."""
+    """Show two runs side by side; A is the baseline of B. Each is a trace, the result of `run`, or a path.
+    Raises TraceError for anything else."""
     return Comparison(trace_of(a), trace_of(b), views)
 
 
 def differences(a: Trace, b: Trace) -> list[Difference]:
-    """Settings that differ, then figures, then where the texts part. What is equal is left out, and what one of them has
-    alone: there is nothing that it could differ from."""
+    """Settings that differ, then figures, then where the texts part.
+    Equal settings are left out, and so are those that only one of them has."""
     left, right = dict(_setting_pairs(a)), dict(_setting_pairs(b))
     rows = [Difference(x, left[x], right[x]) for x in left if x in right and left[x] != right[x]]
     return [*rows, *_figure_differences(a, b), _text_difference(a, b)]

@@ -1,4 +1,4 @@
-"""Contrast: what runs of one prompt share, where their texts part, and whether they had to be the same. No torch."""
+"""Contrast: what runs of one prompt share, where their texts part, and whether they must be the same. No torch."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class RunSide:
 
     @property
     def uses_drafts(self) -> bool:
-        """Whether something else than the target's own draws can settle a token."""
+        """Whether something other than the target's own draws can settle a token."""
         return bool(part_description(self.header, "drafter").get("drafts", True))
 
     def top_choice_at(self, token: int) -> tuple[float, bool, list[int]] | None:
@@ -96,7 +96,7 @@ class RunSide:
         return self.close.get(self.wrote[token]) if token < len(self.wrote) else None
 
     def text_of(self, token: int, most: int = 40) -> str | None:
-        """The token of that number, its signs made visible; None where the text has none."""
+        """The token of that number with visible white space and signs; None if the text has none."""
         if token >= len(self.tokens):
             return None
         text = self.tokens[token]
@@ -135,7 +135,7 @@ class Contrast:
 
 
 def contrast(a: RunSide, b: RunSide, names: Sequence[str] = ("A", "B")) -> Contrast:
-    """Set two runs against each other; `names` stand in the sentences."""
+    """Compare two runs; the sentences use `names`."""
     common = next((i for i, (x, y) in enumerate(zip(a.tokens, b.tokens, strict=False)) if x != y), None)
     at = min(len(a.tokens), len(b.tokens)) if common is None else common
     ids = (_token_id(a, at), _token_id(b, at))
@@ -199,7 +199,7 @@ def expected_agreement(a: RunSide, b: RunSide, names: Sequence[str] = ("A", "B")
 
 
 def shared_randomness(a: RunSide, b: RunSide, contrast: Contrast, names: Sequence[str] = ("A", "B")) -> str:
-    """Which random numbers two runs have in common, and what that means."""
+    """Which random numbers two runs have in common, and the consequence."""
     still = [name for name, side in zip(names, (a, b), strict=True) if side.is_greedy]
     if still:
         verb = "draws" if len(still) == 1 else "draw"

@@ -18,14 +18,14 @@ from .compare import Comparison
 from .run_widget import LiveRun, RunWidget
 from .scope import VIEWS
 
-PATIENCE = 0.4  # s without a further move after which a knob's move counts
-SLIDERS = 256  # whole numbers with more values than these are typed
+PATIENCE = 0.4  # seconds without a further move until a knob's move counts
+SLIDERS = 256  # whole numbers with more values than these get a text box
 _WIDE = {"description_width": "150px"}
 _LAYOUT = ipywidgets.Layout(width="440px")
 
 
 class Knob(NamedTuple):
-    """One knob of a method: its part's kind, the stage where the part is a chain of several, what it is, what it is set to."""
+    """One knob of a method: its part's kind, the stage if the part is a chain of several, its declaration, and its value."""
 
     kind: str
     stage: int | None
@@ -66,7 +66,7 @@ class KnobPanel(ipywidgets.VBox):
         super().__init__([*rows, *nothing, self._line])
 
     def _on_knob_moved(self, knob: Knob, value: Any) -> None:
-        """A knob was moved: wait whether another move follows, then run."""
+        """A knob was moved: wait for another move, then run."""
         try:
             value = knob.param.read(value, knob.kind) if isinstance(value, str) else value
         except ParamError as error:
@@ -80,7 +80,7 @@ class KnobPanel(ipywidgets.VBox):
         self._timer.start()
 
     def _apply_knobs(self) -> None:
-        """The knobs rest: make the method that they stand for, and hand it on. What does not go together is said in a line."""
+        """The knobs rest: build their method and pass it on. Incompatible values are reported in a line."""
         try:
             method = type(self.method).from_record(copy.deepcopy(self._record))
             self._moved(method)
@@ -91,10 +91,11 @@ class KnobPanel(ipywidgets.VBox):
 
 
 class RunControls(ipywidgets.VBox):
-    """The knobs of one run or two, and their pictures. A run is started again when one of its knobs was moved; the run before
-    is stopped. Two runs are also compared, whenever both are over.
+    """The knobs of one run or two, and their pictures.
+    A run is started again when one of its knobs was moved; the run before is stopped. Two runs are also compared when both are
+    over.
 
-    runs: those that are shown;  watched: their pictures;  panels: their knobs;  comparison: of two that are over, else None
+    runs: those that are shown;  watched: their pictures;  panels: their knobs;  comparison: of two finished runs, else None
     """
 
     def __init__(self, *runs: LiveRun, views: Sequence[str] = VIEWS):
@@ -106,7 +107,7 @@ class RunControls(ipywidgets.VBox):
                 f"controls takes a run in the background, not a {type(odd).__name__}: give what `start` returned."
             )
         self.comparison: Comparison | None = None
-        self._changing = threading.Lock()  # a knob's timer and whoever waits are two threads
+        self._changing = threading.Lock()  # a knob's timer and a waiting caller are two threads
         self.watched = [RunWidget(run, views if len(runs) == 1 else ("strip",)) for run in runs]
         self.panels = [KnobPanel(run.method, partial(self._rerun, i)) for i, run in enumerate(runs)]
         self._below = ipywidgets.VBox()
@@ -160,7 +161,7 @@ class RunControls(ipywidgets.VBox):
 
 
 def knob_widget(knob: Knob) -> ipywidgets.ValueWidget:
-    """The widget of a knob: a slider where its values are few, a choice, a box to tick, or a line of text."""
+    """The widget of a knob: a slider if its values are few, a choice, a check box, or a line of text."""
     param = knob.param
     says_unit = not param.unit or param.name.endswith(param.unit)
     name = param.name if says_unit else f"{param.name}, {param.unit}"
@@ -182,7 +183,7 @@ def knob_widget(knob: Knob) -> ipywidgets.ValueWidget:
 
 
 def controls(*runs: LiveRun, views: Sequence[str] = VIEWS) -> RunControls:
-    """The knobs of a run as widgets above its picture: `controls(start("lab", "prompt_lookup", text))`. Moving one ends the run
-    and starts it again. With two runs each has its knobs, and what comes of them is compared. Raises ParamError for what is
-    no run in the background."""
+    """The knobs of a run as widgets above its picture: `controls(start("lab", "prompt_lookup", text))`.
+    Moving one ends the run and starts it again. With two runs each has its knobs, and their results are compared. Raises
+    ParamError for anything but a background run."""
     return RunControls(*runs, views=views)

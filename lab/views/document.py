@@ -1,4 +1,4 @@
-"""Document: one HTML file that carries all it shows, and may fetch nothing."""
+"""Document: one self-contained HTML file that may fetch nothing."""
 
 from __future__ import annotations
 

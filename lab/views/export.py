@@ -38,12 +38,12 @@ def export_html(  # noqa: PLR0913
     beside: Any = None,
 ) -> str:
     """One HTML file with module, styles and steps inside; written to `path` if given, and returned. `given` and `beside` are
-    traces, what `run` returned, or paths.
+    traces, results of `run`, or paths.
 
-    Steps `first` to `last` have their trees; those before are there without, so that the text is whole, those after are
-    left out. Without `text` it holds token ids only, which the model's tokenizer can still turn back into text. It opens
-    at `step`, by default the first one with a tree. With the `profile` of the machine that ran it, it draws the roofline.
-    With another run `beside` it shows both under one scrubber, all steps of them; the table is that of `trace`.
+    Steps `first` to `last` have their trees; steps before have none, so that the text is whole; steps after are left out.
+    Without `text` it holds token ids only, which the model's tokenizer can still turn back into text. It opens at `step`, by
+    default the first one with a tree. With the `profile` of the machine that ran it, it draws the roofline. With another run
+    `beside` it shows both under one scrubber, all steps of them; the table is that of `trace`.
     """
     trace = trace_of(given)
     beside = None if beside is None else trace_of(beside)
@@ -78,7 +78,7 @@ def export_html(  # noqa: PLR0913
         "MODULE": module,
         "START": _START,
     }
-    # one pass: what a model wrote is put in and not looked at again
+    # one pass: a model's text is inserted and not scanned again
     page = document(_PAGE, parts)
     if path is not None:
         Path(path).write_text(page, encoding="utf-8")
@@ -86,7 +86,7 @@ def export_html(  # noqa: PLR0913
 
 
 class SandboxFrame:
-    """An exported run inside a notebook: a frame that may run its own script and reach nothing else."""
+    """An exported run inside a notebook: a frame that may run its own script and access nothing else."""
 
     def __init__(self, page: str, height: int = 640):
         self.page, self.height = page, height
@@ -108,12 +108,12 @@ def _missing_trees_reason(first: int, last: int, count: int, sent: list[dict[str
 
 
 def embed_json(value: Any) -> str:
-    """JSON that no HTML parser can leave: what could end the element is written as codes."""
+    """JSON that no HTML parser can leave: characters that could end the element are written as codes."""
     return as_json(value).decode().translate(_AS_CODES)
 
 
 def run_card(trace: Trace, first: int, last: int) -> str:
-    """What was run, with what, and how it came out."""
+    """The run's method, settings and results."""
     h, s = trace.header, summarise(trace)
     models = [("target", h.model), *h.lanes.items()]
     rows: list[tuple[str, str]] = [
@@ -194,7 +194,8 @@ for (const message of messages || []) replay.push(message);
 (runs || []).forEach((told, which) => told.forEach((message) => replay.views[which].push(message)));
 replay.seek(runs ? { token: 1 } : step);
 """
-# the place of the picture, below it what was run, the steps for readers without JavaScript, and what the script reads
+# the place of the picture, below it the description of the run, the steps for readers without JavaScript, and the data of the
+# script
 RUN = """<div id="scope"></div>
 <details class="card-of-run"><summary>About this run</summary><table>@@CARD@@</table></details>
 <noscript><table><tr><th>step</th><th>written</th><th>accepted</th><th>ms</th></tr>@@TABLE@@</table></noscript>

@@ -34,10 +34,10 @@ POLICY = (
     "base-uri 'none'; form-action 'none'"
 )
 PAGE = 3 << 19  # bytes of a page, 1.5 MiB
-TREES = 1 << 20  # bytes of steps with their trees; those behind come with text and times
-ROOM = 1 << 17  # bytes of a page that are kept for all but the steps
-PARTS = "web"  # the folder of what all pages share
-COURSE = "course-"  # how the names of the pages of notebooks begin
+TREES = 1 << 20  # bytes of steps with their trees; later steps come with text and times
+ROOM = 1 << 17  # bytes of a page reserved for everything but the steps
+PARTS = "web"  # the folder of the shared files
+COURSE = "course-"  # prefix of the names of notebook pages
 SHEETS = ("scope.css", "walk.css", "gallery.css")
 SCRIPTS = ("theme.js", "index.js")  # in addition to pages.js, which contains the drawing module
 FOUND = 2000  # characters of a run's text that the search looks through
@@ -62,8 +62,8 @@ class GalleryEntry:
 
 @dataclass(frozen=True)
 class _EntryPage:
-    """What of an entry is kept once its trace is read: its page but for the ways to the others, its line and its picture, and
-    which parts of the drawing it asks for."""
+    """The data of an entry that is kept once its trace is read.
+    It has its page without the links to the others, its line and its picture, and the parts of the drawing that it needs."""
 
     entry: GalleryEntry
     page: str
@@ -125,7 +125,7 @@ def _live_messages(shown: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
 
 
 def _shared_files(parts: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Name and text of the files that all pages share; parts: of the drawing, those that a page asks for."""
+    """Name and text of the files that all pages share; parts: of the drawing module, those that a page needs"""
     sheets = [(WEB / "styles" / name).read_text(encoding="utf-8") for name in SHEETS]
     yield "style.css", "".join([*sheets, RUN_STYLE])
     for name in SCRIPTS:
@@ -179,7 +179,7 @@ def _fit_messages(trace: Trace) -> tuple[list[dict[str, Any]], int]:
 
 
 def _table_row_bytes(message: dict[str, Any]) -> int:
-    """Bytes of a step's row in the table for readers without JavaScript, roughly, from above."""
+    """A rough upper bound of the bytes of a step's row in the table for readers without JavaScript."""
     return (
         160 + 40 * len(message["made"]) + 6 * len(encode(message["made"])) if message["kind"] == "step" else 0
     )

@@ -13,14 +13,14 @@ PHASES = ("draft", "verify", "commit", "policy")
 # numbers of threads
 _STEPS = 1
 _PHASES = 2
-_LANES = 3  # the first of them; each lane of the cache has one more
+_LANES = 3  # number of the first lane; each lane of the cache has one more
 
 
 def export_perfetto(given: Any) -> dict[str, Any]:
     """Steps, their phases, and the passes of every lane, as {"traceEvents": [...]}; times in microseconds. `given` is a trace,
-    what `run` returned, or a path.
+    the result of `run`, or a path.
 
-    A trace records how long a pass took, not when it began: passes stand one behind the other in their phase.
+    A trace records how long a pass took, not when it began: passes are placed one after another in their phase.
     """
     trace, lanes = trace_of(given), dict[str, int]()
     events: list[dict[str, Any]] = []

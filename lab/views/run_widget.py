@@ -25,13 +25,13 @@ WORDS = {
 
 @runtime_checkable
 class LiveRun(Protocol):
-    """What a run in the background offers; `engine.start` gives one."""
+    """The interface of a background run; `engine.start` returns one."""
 
     trace: Trace
 
     @property
     def method(self) -> Any:
-        """What decodes, with `record()` and `from_record(record)`."""
+        """Its method, with `record()` and `from_record(record)`."""
         ...
 
     @property
@@ -41,16 +41,16 @@ class LiveRun(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether no step will come any more."""
+        """Whether no further step will come."""
         ...
 
     @property
     def message(self) -> str:
-        """Why it ended, where that is more than one word."""
+        """Why it ended, if that is more than one word."""
         ...
 
     def stop(self) -> None:
-        """End it soon; what was recorded stays."""
+        """End it soon; recorded steps stay."""
         ...
 
     def records(self) -> Iterator[Record]:
@@ -58,14 +58,14 @@ class LiveRun(Protocol):
         ...
 
     def rerun(self, method: Any = None) -> LiveRun:
-        """The same run from the beginning, with another method where one is given."""
+        """The same run from the beginning, with another method if one is given."""
         ...
 
 
 class RunWidget(ipywidgets.VBox):
-    """A run while it goes.
+    """A live run.
 
-    scope: its picture, with all that a Scope offers;  running: the run, which another may take the place of (`follow`)
+    scope: its picture, with the interface of a Scope;  running: the run, which another may replace (`follow`)
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class RunWidget(ipywidgets.VBox):
         self._say(WORDS.get(running.status, running.status))
         reader = threading.Thread(target=self._read, args=(running,), name="decodescope-watched", daemon=True)
         reader.start()
-        self._reader = reader  # not before it goes: another thread may wait for it
+        self._reader = reader  # not before it starts: another thread may wait for it
         return self
 
     def wait(self, timeout: float | None = None) -> None:
@@ -93,7 +93,7 @@ class RunWidget(ipywidgets.VBox):
         self._reader.join(timeout)
 
     def _read(self, running: LiveRun) -> None:
-        """Hand the run's records to the picture until it is over, or another run is shown."""
+        """Pass the run's records to the picture until it is over, or another run is shown."""
         for record in running.records():
             if self.running is not running:
                 return
@@ -105,7 +105,7 @@ class RunWidget(ipywidgets.VBox):
             self._say(running.message or self._figures(running))
 
     def _figures(self, running: LiveRun) -> str:
-        """One line of a run that is over."""
+        """One line on a finished run."""
         s = summarise(running.trace)
         ended = "stopped" if running.status == "cancelled" else "done"
         return (

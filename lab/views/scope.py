@@ -22,17 +22,17 @@ from .bundle import SINGLE, WEB, bundle, needed_parts
 from .export import SandboxFrame, export_html
 
 VIEWS = ("strip", "tree", "card", "text", "notes", "time")
-EVERY = 0.1  # s between two messages to the browser, at least
+EVERY = 0.1  # minimum seconds between two messages to the browser
 MOST = 50_000  # bytes of one message: with EVERY at most 500 kB a second
 
 
 class Scope(anywidget.AnyWidget):
-    """Shows a trace, or a run while it goes.
+    """Shows a trace, or a live run.
 
-    step: number of the step that is shown, as a trait: set it, or observe it;  node: the node of that step that is selected,
-    None: none;  selection: {"step", "node"}, a click in the tree, of any step. Nodes are numbered with the root as 0;
-    `explain()` speaks of the one that is selected.
-    trace: what is shown, once it is known as a whole;  profile: of the machine that ran it: then there is a roofline
+    step: number of the displayed step, as a trait: set it, or observe it;  node: the selected node of that step, None: none;
+    selection: {"step", "node"}, a click in the tree, of any step. Nodes are numbered with the root as 0; `explain()` explains
+    the selected one.
+    trace: the displayed trace, once it is complete;  profile: of the machine that ran it: then there is a roofline
     """
 
     _esm: Any = property(lambda self: bundle(self._parts))  # read once, when the widget is made
@@ -53,9 +53,9 @@ class Scope(anywidget.AnyWidget):
     ):
         roofed = [] if profile is None or "roof" in views else ["roof"]
         sent = None if trace is None else list(messages(trace, profile=profile))
-        # of a run to come nobody knows what it asks for
+        # the needs of a future run are unknown
         self._parts = SINGLE if sent is None else needed_parts(sent)
-        self._parts |= {"model"} & {*views}  # its pane is there for a model that is as it was, too
+        self._parts |= {"model"} & {*views}  # its pane exists for an unchanged model, too
         super().__init__(views=[*views, *roofed], **traits)
         self.profile = profile
         self.trace: Trace | None = None
@@ -68,7 +68,7 @@ class Scope(anywidget.AnyWidget):
             self._put(trace, sent)
 
     def show(self, trace: Trace) -> Scope:
-        """Show a trace, finished or as far as it is; what was streamed before is replaced."""
+        """Show a trace, finished or as far as it is; it replaces what was streamed before."""
         return self._put(trace, list(messages(trace, profile=self.profile)))
 
     def _put(self, trace: Trace, sent: list[dict[str, Any]]) -> Scope:
@@ -85,7 +85,7 @@ class Scope(anywidget.AnyWidget):
             self._parts |= parts
             self._esm = bundle(self._parts)
 
-    # ---- a run while it goes: the calls of a trace's sink, and `push` for run(..., on_step=scope.push)
+    # ---- a live run: the methods of a trace's sink, and `push` for run(..., on_step=scope.push)
 
     def write(self, record: Record) -> None:
         """Take the next record of a run; the first one is its header."""
@@ -97,7 +97,7 @@ class Scope(anywidget.AnyWidget):
             self._take(record)
 
     def seal(self, end: End | None) -> None:
-        """The run is over: what waits is sent, and the whole goes into the notebook."""
+        """The run is over: send the waiting messages, and store the whole in the notebook."""
         if self._growing is not None:
             self._growing.seal(end)
             if self._growing.end is not None:
@@ -113,14 +113,14 @@ class Scope(anywidget.AnyWidget):
         self._take(step)
 
     def watch(self, session: Any) -> Scope:
-        """Run a Session to its end and show every step when it is made; a sink that it has still gets everything."""
+        """Run a Session to its end and show every step when it is made; an existing sink still gets everything."""
         session.sink = self if session.sink is None else _TeeSink(session.sink, self)
         for _ in session.stream():
             pass
         return self
 
     def flush(self) -> None:
-        """Send what waits, now."""
+        """Send the waiting messages now."""
         while self._waiting:
             self._dispatch()
 
@@ -146,7 +146,7 @@ class Scope(anywidget.AnyWidget):
             self._waiting[0] = self._wire.head()
 
     def _schedule_send(self) -> None:
-        """Send now if the last message is long enough ago; else when the kernel has a moment, with what has come by then."""
+        """Send now if the last message is long enough ago; else when the kernel has time, with all that has come by then."""
         wait = self._sent + EVERY - time.monotonic()
         if wait <= 0:
             self._dispatch()
@@ -160,7 +160,7 @@ class Scope(anywidget.AnyWidget):
             self._schedule_send()
 
     def _dispatch(self) -> None:
-        """One message of what waits: the newest steps with their trees, as many as fit, the older ones without."""
+        """One message with the waiting steps: the newest ones with their trees, as many as fit, the older ones without."""
         if not self._waiting:
             return
         batch, size = deque[dict[str, Any]](), 0
@@ -170,7 +170,7 @@ class Scope(anywidget.AnyWidget):
             message = self._build_message(item, size < MOST // 2)
             size += len(encode(message))
             batch.appendleft(message)
-        while size > MOST and len(batch) > 1:  # what is too much goes with the next message
+        while size > MOST and len(batch) > 1:  # the rest goes with the next message
             late = batch.pop()
             size -= len(encode(late))
             self._waiting.appendleft(late)
@@ -202,11 +202,11 @@ class Scope(anywidget.AnyWidget):
         )
         self._schedule_send()
 
-    # ---- the node that is selected, by itself and as a part of the selection
+    # ---- the selected node, by itself and as a part of the selection
 
     @traitlets.validate("node")
     def _validate_node(self, proposal: Any) -> int | None:
-        """A node of the step that is shown, where that is known."""
+        """A node of the displayed step, if the step is known."""
         node: int | None = proposal["value"]
         trace = self.trace or self._growing
         if node is None or trace is None or not trace.steps:
@@ -221,7 +221,7 @@ class Scope(anywidget.AnyWidget):
 
     @traitlets.observe("node")
     def _select_node(self, change: Any) -> None:
-        """A node was named: it is what is selected."""
+        """A node was set: it becomes the selection."""
         if change["new"] is not None:
             self.selection = {"step": self._shown_step(), "node": change["new"]}
         elif (self.selection or {}).get("step") == self._shown_step():
@@ -234,14 +234,14 @@ class Scope(anywidget.AnyWidget):
         self.node = chosen.get("node") if chosen.get("step") == self._shown_step() else None
 
     def _shown_step(self) -> int:
-        """The step that is shown; the newest while none was chosen."""
+        """The displayed step; the newest while none was chosen."""
         trace = self.trace or self._growing
         return self.step if self.step >= 0 or trace is None else len(trace.steps) - 1
 
-    # ---- what can be done with what is shown
+    # ---- actions on the displayed run
 
     def explain(self) -> Explanation:
-        """The decision that is selected, or the target's own token of the step that is shown."""
+        """The selected decision, or the target's own token of the displayed step."""
         trace = self.trace or self._growing
         if trace is None:
             raise ValueError("Nothing is shown yet: show a trace, or stream a run into the scope.")
@@ -262,7 +262,7 @@ class Scope(anywidget.AnyWidget):
 
 
 class _TeeSink:
-    """A sink that passes records to two, the one that was there first."""
+    """A sink that passes records to two others, first to the original one."""
 
     def __init__(self, first: Any, second: Scope):
         self.first, self.second = first, second

@@ -1,4 +1,4 @@
-"""Script: JavaScript read as far as its texts go: which part of it is code, and which a string, a pattern or a comment."""
+"""Script: JavaScript split into code and texts, which are strings, patterns and comments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def split_script(text: str) -> Iterator[tuple[str, str]]:
     """The script cut into ("code", "text" or "template", the source text), in order.
     Texts are strings, patterns and comments. A template is the part between backticks, or between two of its `${}`, without
     its marks."""
-    depths: list[int] = []  # of braces, in each `${}` that is open
+    depths: list[int] = []  # depth of braces, in each `${}` that is open
     begun = at = 0
     while at < len(text):
         string = _TEXT.match(text, at) or _PATTERN.match(text, at)

@@ -13,8 +13,8 @@ from typing import Any
 from decodescope.lab.formatting.tokens import escape_html
 
 WIDE, HIGH = 240, 120  # of the picture
-FRAMES = 8  # at most; the sheet web/styles/gallery.css moves as many
-ROWS, COLUMNS = 7, 8  # of a tree: branches and depth
+FRAMES = 8  # maximum number; the sheet web/styles/gallery.css animates as many
+ROWS, COLUMNS = 7, 8  # maximum branches and depth of a tree
 MOST = 120  # entries, tokens or passes in one picture
 Message = dict[str, Any]
 
@@ -47,7 +47,7 @@ def _target_rows(step: Message) -> list[Message]:
 
 
 def _sample_steps(steps: Sequence[Message]) -> list[Message]:
-    """FRAMES steps at even distances, the first and the last among them; all where there are fewer."""
+    """FRAMES steps at even distances, including the first and the last; all if there are fewer."""
     if len(steps) <= FRAMES:
         return list(steps)
     return [steps[round(i * (len(steps) - 1) / (FRAMES - 1))] for i in range(FRAMES)]
@@ -61,7 +61,7 @@ def _tree_frames(steps: Sequence[Message]) -> list[str]:
 
 
 def _draw_tree(rows: Sequence[Sequence[Any]]) -> str:
-    """Depth to the right, a branch in a row of its own; a row is [parent, text, token, q, p, u, status, ...]."""
+    """Depth to the right, each branch in its own row; a message row is [parent, text, token, q, p, u, status, ...]."""
     place: dict[int, tuple[int, int]] = {0: (0, 0)}
     used, begun = 0, set()
     for i, row in enumerate(rows[1:], 1):
@@ -114,7 +114,7 @@ def _draw_mark(status: str, x: float, y: float) -> str:
 
 
 def _block_frames(steps: Sequence[Message]) -> list[str]:
-    """Each frame has one pass more: a row for its block, the tokens that became final in it filled."""
+    """Each frame has one more pass: a row for its block, with the tokens that became final in it filled."""
     shown = [steps[i]["chain"] for i in range(min(FRAMES, len(steps)))]
     origin = shown[0]["start"]
     last = max(x["start"] + len(x["after"]) for x in shown) - origin

@@ -9,12 +9,12 @@ import numpy as np
 
 from decodescope.engine.trace.records.events import CacheChange, Header, Prefill
 
-MAP = 1 << 16  # entries of a map that goes out
+MAP = 1 << 16  # entries of a map that is sent
 
 
 def encode_cache(header: Header, change: CacheChange, read: int, before: Prefill | None) -> dict[str, Any]:
-    """One lane's cache after a step; read: entries that it has ever taken in; before: in the first step, how the prompt was
-    read. What left is in it as `Wire` says, "untold" where it was counted only."""
+    """One lane's cache after a step; read: entries that it has ever read; before: in the first step, how the prompt was read.
+    It lists the entries that left as `Wire` describes, "untold" if they were only counted."""
     row: dict[str, Any] = {
         "lane": change.lane,
         "appended": change.appended,
@@ -37,8 +37,9 @@ def encode_cache(header: Header, change: CacheChange, read: int, before: Prefill
 
 
 def encode_cache_maps(change: CacheChange) -> dict[str, str]:
-    """In base64, by row (layer x KV head) and position. mass: a byte each, the share of attention; seen: a bit each, the first
-    the highest, what the last pass of a policy that selects has read. What has more than MAP entries stays away."""
+    """The maps in base64, by row (layer x KV head) and position. A map with more than MAP entries is left out.
+    mass: a byte each, the share of attention; seen: a bit each, the first the highest, what the last pass of a policy that
+    selects has read."""
     packed = {}
     if _is_sendable(change.mass):
         packed["mass"] = _encode_base64(change.mass)
@@ -48,7 +49,7 @@ def encode_cache_maps(change: CacheChange) -> dict[str, str]:
 
 
 def has_cache_map(change: CacheChange) -> bool:
-    """Whether there is a map of it."""
+    """Whether there is a map for it."""
     return _is_sendable(change.mass) or _is_sendable(change.read)
 
 
@@ -61,7 +62,7 @@ def _encode_base64(array: np.ndarray) -> str:
 
 
 def _encode_evicted(header: Header, change: CacheChange) -> dict[str, Any]:
-    """The entries that a change lost; "untold" where they were counted only."""
+    """The entries that a change lost; "untold" if they were only counted."""
     gone: dict[str, Any] = {}
     if change.evicted_all is not None and len(change.evicted_all):
         gone["gone"] = _compact_ranges(change.evicted_all.tolist())

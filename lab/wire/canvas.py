@@ -15,7 +15,7 @@ from decodescope.engine.trace.records.phases import is_deciding_pass
 
 from .single_precision import single_precision
 
-ROOM = 2048  # bytes of what was not committed, in a step that is not asked for
+ROOM = 2048  # bytes of uncommitted places, in a step that is not requested
 
 
 def encode_canvas(
@@ -67,7 +67,7 @@ def encode_canvas(
 def _encode_open_places(
     fill: CanvasDetail, confidence: np.ndarray, text: Callable[[int], Piece], brief: bool
 ) -> dict[str, Any]:
-    """What the pass knew of the open places."""
+    """The pass's knowledge of the open places."""
     tokens, which = np.unique(fill.candidate, return_inverse=True)
     more: dict[str, Any] = {
         "open": fill.open.tolist(),
@@ -88,7 +88,7 @@ def _encode_open_places(
 
 
 def _encode_exploration(fill: CanvasDetail, text: Callable[[int], Piece]) -> dict[str, Any]:
-    """What the pass tried, and what a grammar refused."""
+    """The trials of the pass, and the refusals of a grammar."""
     more: dict[str, Any] = {}
     if (tried := fill.explored) is not None:
         rows = zip(tried.tokens, tried.chance, tried.sure, tried.scores, strict=True)
@@ -110,7 +110,7 @@ def encode_chain(
 
     chain, or in a brief settling: {"name": of its declaration, "says": the step in a clause, "start": its first position,
     "fixed": places that are settled, "after": [token, ...], "p": [how likely each is, ...] where recorded}. Not in a brief:
-    "before": the tokens that the pass read, where these are a column, "words": what each place is, each word once, "which":
+    "before": the tokens that the pass read, if these are a column, "words": the state of each place, each word once, "which":
     [index into words, ...]
     """
     detail: CanvasDetail | None = step.detail_of("canvas")

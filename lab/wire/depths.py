@@ -12,9 +12,10 @@ from decodescope.engine.trace.records.passes import resolve_layers
 
 
 def layer_letters(one: Pass, layers: int) -> str:
-    """A letter for each layer of a pass: r it ran, a its attention alone, f its feed-forward block alone, p it got keys and
-    values from the state at an exit, c those of the layer below, w its rows wait for it, s its rows did not all run the same of
-    it, "-" nothing of it was there."""
+    """A letter for each layer of a pass.
+    r: it ran; a: its attention alone; f: its feed-forward block alone; p: it got keys and values from the state at an exit;
+    c: those of the layer below; w: its rows wait for it; s: its rows did not all run the same of it; "-": nothing of it was
+    there."""
     attn, ffn = (resolve_layers(x, range(layers)) for x in (one.attn, one.ffn))
     rest = [x for x in range(layers) if x not in attn]
     filled, copied = (resolve_layers(x or 0, rest) for x in (one.propagated, one.copied))
@@ -42,7 +43,7 @@ def _absent_letter(filled: bool, copied: bool, none: str) -> str:
 
 
 def count_resumed_rows(step: Step, layers: int) -> list[int]:
-    """By layer, tokens that had waited in front of it and ran it in a step, along with its rows or in a flush."""
+    """By layer, tokens that had waited before it and ran it in a step, together with its rows or in a flush."""
     passes = [x for x in step.passes if x.lane == "target"]
     ran = [(one, resolve_layers(one.attn, range(layers))) for one in passes]
     return [
@@ -52,12 +53,12 @@ def count_resumed_rows(step: Step, layers: int) -> list[int]:
 
 
 def _count_deferred_rows(one: Pass) -> int:
-    """Rows of a pass that had waited: all of a flush, those that joined another alone."""
+    """Rows of a pass that had waited: all of a flush; of another pass only those that joined it."""
     return one.tokens if one.phase == "flush" else 0
 
 
 def partial_passes(step: Step) -> list[Pass]:
-    """The passes of the target that wrote in a step, if one of them left something out, or asked whether to."""
+    """The passes of the target that wrote in a step, if one of them skipped something, or tested an exit."""
     passes = [x for x in step.passes if x.lane == "target" and x.phase in SPENT]
     parts = [part for x in passes for part in (x.attn, x.ffn, x.propagated, x.joined, x.routed)]
     some = (
@@ -67,10 +68,12 @@ def partial_passes(step: Step) -> list[Pass]:
 
 
 def encode_depth(step: Step, header: Header, passes: PassPricer) -> dict[str, Any]:
-    """depth: `ran`, a row for each pass of the target that wrote, in order: its letters, the rows that it fed, whether it was a
-    drafting one (the last of these may run the layers below the check alone), and a 1 where rows chose alone what they ran;
+    """depth: the layers that ran. Empty if all layers ran, without a test.
+
+    `ran`: a row for each pass of the target that wrote, in order: its letters, the rows that it fed, whether it was a drafting
+    one (the last of these may run only the layers below the check), and a 1 if rows chose alone what they ran.
     `went`: by layer, tokens that had waited and ran it;  `saved`: layers that the step saved against plain decoding, net of
-    tests. Empty where all layers ran, unasked."""
+    tests."""
     layers, ran = int(header.model.get("n_layers", 0)), partial_passes(step)
     if not ran or layers < 1:
         return {}
@@ -94,9 +97,9 @@ def exit_pass_indices(step: Step, ran: Sequence[Pass]) -> list[int]:
 
 
 def add_exits(message: dict[str, Any], step: Step, text: Callable[[int], Piece], whole: bool) -> None:
-    """Put the exits of a step into its message, one for each pass that asked: `of`, the number of that pass in `ran`; unless
-    `whole`, the last of them alone. A test is [layer, score, bound, best token, its text]; `known`: [rows that were in a table,
-    rows looked up, bytes of the table]."""
+    """Put the exits of a step into its message, one for each pass that tested; unless `whole`, only the last of them.
+    `of`: the number of that pass in `ran`. A test is [layer, score, bound, best token, its text]; `known`: [rows found in a
+    table, rows looked up, bytes of the table]."""
     if not step.exits or "depth" not in message:
         return
     shown = [

@@ -10,8 +10,8 @@ from decodescope.engine.trace.records.phases import is_deciding_pass
 
 
 def encode_draft(header: Header, step: Step) -> dict[str, Any]:
-    """How the nodes of a step were drawn, which of them were passengers, and the rows of the pass that stand for no token, by
-    the numbers of a view."""
+    """How the nodes of a step were drawn, the auxiliary nodes (passengers), and the rows of the pass without a token.
+    Nodes have the numbers of a view."""
     slots = encode_slots(header, step)
     if step.draft is None:
         return slots

@@ -1,4 +1,4 @@
-"""Evidence: what an acceptance rule says of itself, and a header of its details, as a page reads it: nothing to parse."""
+"""Evidence: the evidence of an acceptance rule, and of a header's details, parsed for a page."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _sentence_parts(text: str) -> list[Any]:
 
 
 def encode_detail_forms(header: Header) -> dict[str, dict[str, Any]]:
-    """Name of a detail -> the words of its declaration, of the shapes that a page draws by these."""
+    """Name of a detail -> the words of its declaration, for the shapes that a page draws with them."""
     shown = {
         name: _encode_threads_form(form)
         for name, form in header.details.items()
@@ -52,14 +52,15 @@ def encode_detail_forms(header: Header) -> dict[str, dict[str, Any]]:
 
 
 def _encode_threads_form(form: ThreadsForm) -> dict[str, Any]:
-    """card: what is said of a thread that goes on;  ends: why a thread ended -> that in words"""
+    """card: sentences on a thread that continues;  ends: why a thread ended -> that in words"""
     return {"card": " ".join(FormulaScope({}, {}).say_all(form.card)), "ends": form.ends}
 
 
 def _encode_canvas_form(form: CanvasForm) -> dict[str, Any]:
-    """Of places that are filled in any order: which part decided, how they rank and settle, why one stays, word of a rule ->
-    [sign, words, why], what is said of cells, and of stand-ins. Of a row: title, sentence and heads of the card, and `run`, the
-    relation by which a place follows those before it, or null."""
+    """The words for places that are filled in any order.
+    They say which part decided, how places rank and settle, why one stays, word of a rule -> [sign, words, why], and
+    sentences on cells and on stand-ins. For a row: title, sentence and heads of the card, and `run`, the relation by which a
+    place follows those before it, or null."""
     if form.drawn == "canvas":
         return {
             "part": form.part,
@@ -79,6 +80,6 @@ def _encode_canvas_form(form: CanvasForm) -> dict[str, Any]:
 
 
 def encode_sentences(declared: Iterable[Sentence]) -> list[list[Any]]:
-    """Each as [its parts, what names must be, the relation that must hold or null]. A part is a text, or a list of a formula
-    and its form; a relation is [formula, sign, formula]."""
+    """Each as [its parts, required values of names, the relation that must hold or null].
+    A part is a text, or a list of a formula and its form; a relation is [formula, sign, formula]."""
     return [[sentence(x.text), x.given, [*relation(x.where)] if x.where else None] for x in declared]

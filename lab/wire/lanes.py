@@ -47,7 +47,7 @@ def _encode_lane_rows(
 
 
 def encode_views(header: Header) -> dict[str, Any]:
-    """views: name of a detail -> the words of the views that its rows are drawn in, "lanes" and "scale"; or nothing."""
+    """views: name of a detail -> the words of the views that draw its rows, "lanes" and "scale"; or nothing."""
     words = {name: _encode_view(form) for name, form in header.details.items() if isinstance(form, TallyForm)}
     words = {name: view for name, view in words.items() if view}
     return {"views": words} if words else {}

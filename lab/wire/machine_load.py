@@ -8,7 +8,7 @@ from decodescope.engine.trace.records.environment import Environment
 
 
 def encode_machine_load(one: Environment | None) -> dict[str, Any]:
-    """What was seen and done behind a step: threads before and after, and so many times as long as usual passes took."""
+    """The load detected after a step: threads before and after, and how many times as long as usual passes took."""
     if one is None:
         return {}
     return {"environment": {"before": one.before, "after": one.after, "slower": one.slower}}

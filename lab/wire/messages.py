@@ -13,11 +13,11 @@ from decodescope.engine.trace.details.shapes import CanvasDetail
 from .tally import max_tally_rows
 from .wire import Wire, encode, end_message
 
-PLENTY = 4 << 20  # bytes of steps with their trees; later ones come without, and are asked for one by one
+PLENTY = 4 << 20  # bytes of steps with their trees; later ones come without, and are requested one by one
 
 
 def build_wire(trace: Trace, text: bool = True, profile: HardwareProfile | None = None) -> Wire:
-    """A wire that has learnt all of `trace`; without `text` it knows token ids only. profile: of the run's machine."""
+    """A wire that has learned all of `trace`; without `text` it knows token ids only. profile: of the run's machine"""
     wire = Wire(trace.header if text else replace(trace.header, pieces={}), profile)
     for record in ([trace.prefill] if trace.prefill is not None else []) + list(trace.steps):
         wire.learn(record if text else _drop_pieces(record))
@@ -51,9 +51,9 @@ def _drop_pieces(record: Prefill | Step) -> Prefill | Step:
 
 
 def max_node_number(step: Step) -> int:
-    """The highest number that a view gives to a node of a step: those of its draft, the target's own token behind them, else
-    the tokens of its block, its threads, the places of its canvas or what it tried by itself. Nodes of trees are counted by
-    `most_tree_nodes`."""
+    """The highest number that a view gives to a node of a step.
+    It covers the nodes of its draft and the target's own token after them, else the tokens of its block, its threads, the
+    places of its canvas, or what it tried by itself. Nodes of trees are counted by `most_tree_nodes`."""
     drafted = 0 if step.draft is None else len(step.draft.tokens)
     threads = step.detail_of("threads") or []
     canvas: CanvasDetail | None = step.detail_of("canvas")

@@ -1,4 +1,4 @@
-"""Built: what the models of a run are made of, matrix by matrix, and what is gone of those that they were made of."""
+"""Model build: the structure of a run's models, matrix by matrix, and what is missing compared with the original ones."""
 
 from __future__ import annotations
 

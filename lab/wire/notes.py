@@ -1,4 +1,4 @@
-"""Notes on the wire: what the parts of a method tell, declared once in the head, the values in each step."""
+"""Notes on the wire: the signals that the parts of a method record: declared once in the head, with values in each step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ORDER: tuple[Kind, ...] = (
     "set",
     "grid",
     "node",
-)  # in which the values of a step find room
+)  # order in which the values of a step get room
 TRACK = ["", "", "", "token", ""]  # the units of a bar's places
 assert set(ORDER) == set(get_args(Kind))
 
@@ -29,8 +29,9 @@ Text = Callable[[int], Piece]
 
 
 def encode_declarations(header: Header) -> dict[str, dict[str, dict[str, Any]]]:
-    """kind of part -> name -> note, without what is empty. `at`: the number that a note is held against, or the name of the
-    note of the same part, and `line` its word. A clock counts seconds."""
+    """kind of part -> name -> note, without empty fields.
+    `at`: the reference of a note: a number, or the name of a note of the same part; `line`: its word. A clock counts
+    seconds."""
     return {part: _encode_part_notes(notes) for part, notes in header.tells.items() if notes}
 
 
@@ -54,10 +55,10 @@ def _encode_part_notes(notes: Mapping[str, Note]) -> dict[str, dict[str, Any]]:
 
 
 def encode_values(header: Header, values: Values, nodes: int, text: Text) -> Values:
-    """The values of a step as a page reads them, all of one kind in one shape. node: a list by node of the wire, null where
-    nothing is said; set: a list of members; span: a list of [from, to]; grid: row -> number; clock: seconds; series: as it
-    is; track: a list of [lane, from, to, token, word]. Numbers of nodes are one higher than in the trace, and a token is
-    {"token": id, "text": its text}."""
+    """The values of a step as a page reads them, all of one kind in one shape.
+    node: a list by node of the wire, null if there is no value; set: a list of members; span: a list of [from, to]; grid:
+    row -> number; clock: seconds; series: as it is; track: a list of [lane, from, to, token, word]. Node numbers are one
+    higher than in the trace, and a token is {"token": id, "text": its text}."""
     notes = header.tells
     return {
         part: {name: _shape_value(notes[part][name], value, nodes, text) for name, value in one.items()}
@@ -66,8 +67,8 @@ def encode_values(header: Header, values: Values, nodes: int, text: Text) -> Val
 
 
 def fit_values(header: Header, values: Values, most: int, nodes: bool = False) -> Values:
-    """As many of a step's values as have room in `most` bytes, each whole or not at all, in the ORDER of their kinds; those of
-    nodes only if asked for."""
+    """As many of a step's values as fit in `most` bytes, each whole or not at all, in the ORDER of their kinds.
+    Values of nodes are included only on request."""
     notes = header.tells
     rows = [(ORDER.index(notes[part][name].kind), part, name) for part, one in values.items() for name in one]
     kept: Values = {}
@@ -104,7 +105,7 @@ def _shape_value(note: Note, value: Any, nodes: int, text: Text) -> Any:
 
 
 def _encode_value(x: Any, units: list[str], text: Text | None) -> Any:
-    """A value with its numbers of nodes, and its tokens, as the wire has them; the last unit is that of all further places."""
+    """A value with node numbers and tokens as on the wire; the last unit applies to all further places."""
     if isinstance(x, list):
         return [_encode_value(y, units[min(k, len(units) - 1) :], text) for k, y in enumerate(x)]
     if isinstance(x, str):

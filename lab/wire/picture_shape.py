@@ -1,4 +1,4 @@
-"""Pictured: the shape of the picture that a run writes, for a view."""
+"""Picture shape: the shape of the picture that a run writes, for a view."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from decodescope.engine.trace.details.picture_passes import picture_start
 from decodescope.engine.trace.records.events import Header
 
-MOST = 4096  # cells of a picture that is drawn
+MOST = 4096  # maximum cells of a drawn picture
 
 
 def encode_picture_shape(header: Header) -> dict[str, Any]:

@@ -13,8 +13,8 @@ PROMPT = 512  # tokens of the prompt that a view gets, counted from its end
 def encode_prompt_tail(
     header: Header, prefill: Prefill | None, text: Callable[[int], Piece]
 ) -> dict[str, Any]:
-    """prompt: its last tokens, [id, text], or [id, text, 0] of one that the target did not read;  prompt_tokens: how many there
-    are in all;  prompt_read: how many of them were read, where that is not all."""
+    """prompt: its last tokens, [id, text], or [id, text, 0] for one that the target did not read;  prompt_tokens: the total
+    number;  prompt_read: how many of them were read, if not all."""
     ids, cut = header.prompt.tolist(), None if prefill is None else prefill.cut
     first = max(0, len(ids) - PROMPT)
     left = set() if cut is None else {*range(first, len(ids))} - {*cut.kept.tolist()}

@@ -13,17 +13,19 @@ from decodescope.engine.trace.records.events import Header, Pass, Piece, Prefill
 from decodescope.engine.trace.records.parts import part_description
 from decodescope.engine.trace.records.prompt_cut import reasons
 
-MOST = 4096  # tokens of a prompt that are drawn; of a longer one nothing is
+MOST = 4096  # maximum tokens of a prompt that is drawn; of a longer one nothing is drawn
 
 
 def encode_prompt_cut(
     header: Header, prefill: Prefill | None, passes: PassPricer, text: Callable[[int], Piece]
 ) -> dict[str, Any] | None:
-    """What a context left out of the prompt; None: it left nothing out, or the prompt is too long to be drawn. The arrays are
-    those of the record's cut, `texts` the tokens', and without a recorded reason what was read counts as read for its score.
+    """The tokens that a prompt compression left out; None: it left nothing out, or the prompt is too long to be drawn.
 
-    guess: whether another budget's scores would be others;  looked, read, whole: [rows, FLOP or None, seconds or None] of the
-    passes that looked, of those of the target that read what was left, and of one that would have read all
+    The arrays are those of the record's cut, and `texts` are the tokens' texts. Without a recorded reason, tokens that were
+    read count as read for their score.
+
+    guess: whether the scores would change with another budget;  looked, read, whole: [rows, FLOP or None, seconds or None] of
+    the scoring passes, of the target's passes over the remaining tokens, and of one over the whole prompt
     """
     cut, ids = None if prefill is None else prefill.cut, header.prompt.tolist()
     if prefill is None or cut is None or len(ids) > MOST:
@@ -52,7 +54,7 @@ def encode_prompt_cut(
 
 
 def _round_float32(values: np.ndarray | None) -> list[float] | None:
-    """All digits of a float32, and no more: equal ones stay equal, and their order is that of the record."""
+    """All digits of a float32, and no more: equal values stay equal, and their order is that of the record."""
     return None if values is None else [float(f"{x:.9g}") for x in values]
 
 

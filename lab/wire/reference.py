@@ -10,7 +10,7 @@ from decodescope.engine.trace.records.events import Header, Piece, Step
 
 
 def reference_name(header: Header) -> str | None:
-    """Who read along, in words; None: nobody."""
+    """The name of the reference that ran too; None: there was none."""
     if not header.reference:
         return None
     return (
@@ -21,8 +21,8 @@ def reference_name(header: Header) -> str | None:
 
 
 def encode_reference(step: Step, text: Callable[[int], Piece]) -> dict[str, Any]:
-    """`encode_reference`: of each token of a step [KL in nats, what it would have been, None where it is the same]; nothing
-    where nobody read along, or the rows are not those before the tokens."""
+    """`encode_reference`: for each token of a step [KL in nats, the reference's choice, None if it is the same].
+    Empty if no reference ran, or if its rows are not those before the tokens."""
     reference = next((x.reference for x in step.cache if x.lane == "target"), None)
     if reference is None or len(reference.drift) != len(step.emitted):
         return {}

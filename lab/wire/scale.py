@@ -13,7 +13,7 @@ from decodescope.engine.trace.records.pieces import join
 from decodescope.engine.trace.values.formula import sentence
 from decodescope.lab.decision.details import tally_readings
 
-ROOM = 1536  # bytes of the rows of a step that is not asked for
+ROOM = 1536  # bytes of the rows of a step that is not requested
 LONGEST = 240  # characters of a text
 
 
@@ -81,7 +81,7 @@ def _encode_scale_rows(
 
 
 def encode_scale_view(form: ScaleForm) -> dict[str, Any]:
-    """The words of the view, which stand in the head."""
+    """The words of the view, which are sent in the head."""
     view: dict[str, Any] = {
         name: getattr(form, name) for name in ("title", "says", "caption", "row", "number", "absent")
     }

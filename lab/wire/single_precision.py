@@ -1,4 +1,4 @@
-"""Single: numbers in single precision on the wire."""
+"""Single precision: numbers in single precision on the wire."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ import numpy as np
 
 
 def single_precision(x: Any) -> float:
-    """A number in single precision, with the digits that tell it from its neighbours."""
+    """A number in single precision, with enough digits to distinguish it from its neighbours."""
     return float(str(np.float32(x)))

@@ -98,7 +98,7 @@ def _encode_matrix(header: Header, step: Step, read: MatrixReading, text: Callab
 
 
 def _format_label(entry: Any, kind: str, text: Callable[[int], Piece]) -> Piece:
-    """A label as it is shown."""
+    """A label as it is displayed."""
     if entry is None:
         return ""
     if kind == "tokens":
@@ -111,7 +111,7 @@ def _text_joiner(text: Callable[[int], Piece]) -> Callable[[Sequence[int]], str]
 
 
 def _cell_positions(read: MatrixReading, tally: TallyReading, places: dict[int, int]) -> Iterable[list[int]]:
-    """[row of the card, row, column] of each row of a tally that is a cell."""
+    """[row of the card, row, column] for each row of a tally that is a cell."""
     for index, place in places.items():
         at = [tally.rows[index].value(x) for x in read.form.at]
         if all(

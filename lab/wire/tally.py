@@ -12,7 +12,7 @@ from decodescope.lab.decision.choice_tally import choice_tally
 from decodescope.lab.decision.details import details_tally
 from decodescope.lab.decision.tally import find_tally
 
-ROOM = 1536  # bytes of the rows of a step that is not asked for
+ROOM = 1536  # bytes of the rows of a step that is not requested
 LONGEST = 96  # characters of what was tried
 
 

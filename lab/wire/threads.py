@@ -10,12 +10,13 @@ from decodescope.engine.trace.details.shapes import ThreadsDetail
 from decodescope.engine.trace.details.threads import threads_scope
 from decodescope.engine.trace.records.events import Header, Step
 
-GIVEN = 24  # tokens that a thread was given, the last ones
+GIVEN = 24  # number of last tokens given to a thread that are sent
 
 
 def encode_threads(header: Header, step: Step, texts: Callable[[list[int]], list[Any]]) -> dict[str, Any]:
-    """The threads that wrote in a step, this in a clause, what each wrote, those that began, with what they were given and how
-    much of it, and those that ended; nothing where the step has none. texts: ids -> tokens as views have them"""
+    """The threads that wrote in a step, the step in a clause, what each wrote, those that began and those that ended.
+    A beginning thread has the tokens that it was given, and their number. Empty if the step has no threads. texts: ids ->
+    tokens as views have them"""
     threads: ThreadsDetail | None = step.detail_of("threads")
     if threads is None:
         return {}

@@ -14,16 +14,16 @@ from decodescope.engine.trace.records.events import Header, Piece, Step
 from decodescope.engine.trace.records.pieces import join
 from decodescope.engine.trace.values.formula import formula, relation, sentence
 
-ROOM = 1024  # bytes of the tree of a step that is not asked for
-LONGEST = 96  # characters of what a text goes on with behind its node
-LEFT = 6  # nodes that were left, the best of them
+ROOM = 1024  # bytes of the tree of a step that is not requested
+LONGEST = 96  # characters of a text's continuation after its node
+LEFT = 6  # maximum number of nodes that were left: the best of them
 
 Text = Callable[[int], Piece]
 
 
 def encode_tree_forms(header: Header) -> dict[str, dict[str, Any]]:
-    """name -> what the header declares of a tree, its formulas and sentences in parts, none to parse. A sentence is [its parts,
-    what must be given, the relation that must hold or null]."""
+    """name -> the header's declaration of a tree, with parsed formulas and sentences.
+    A sentence is [its parts, what must be given, the relation that must hold or null]."""
     return {name: _encode_form(form) for name, form in header.details.items() if isinstance(form, TreeForm)}
 
 
@@ -114,7 +114,7 @@ def _json_size(part: Mapping[str, Any]) -> int:
 
 
 def _encode_tree_head(reading: TreeReading) -> dict[str, Any]:
-    """Name and clause of a tree, its values, and those knobs that its declaration names."""
+    """Name and clause of a tree, its values, and the knobs that its declaration names."""
     form = reading.form
     values = {name: x for name, x in reading.values.items() if isinstance(x, int | float | str)}
     own = {x.name for x in form.columns} | {*values}
@@ -153,7 +153,7 @@ def _formula_names(part: Any) -> set[str]:
 
 
 def _number_columns(reading: TreeReading) -> list[str]:
-    """The columns of numbers that a view has of each node, but those that follow when the tree is made again."""
+    """The columns of numbers for each node, except those that follow from growing the tree again."""
     growth = reading.form.growth
     follow = () if growth is None else (growth.visits, growth.values)
     held = reading.detail.columns
@@ -190,7 +190,7 @@ def _encode_token(reading: TreeReading, node: int, text: Text) -> list[Any] | No
 
 
 def _first_node(header: Header, step: Step, reading: TreeReading) -> int:
-    """Where a reader looks first: the node that its tally names, else the last that the text goes through, else 1."""
+    """Where a reader looks first: the node that its tally names, else the last node on the path of the text, else 1."""
     tally = None if reading.judged is None else tally_reading(header, step, reading.judged)
     if tally is not None and tally.form.at and (at := tally.whole_scope.value(tally.form.at)) is not None:
         return int(at)

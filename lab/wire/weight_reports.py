@@ -1,4 +1,4 @@
-"""Reported: what transforms of a model's weights found, at the places of the model that they began with."""
+"""Weight reports: findings of weight transforms, at the places of the original model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from decodescope.engine.core.note import Finding
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.trace.records.weight_reports import Made
 
-MOST = 4096  # values of a finding that are sent; of one with more nothing is
+MOST = 4096  # values of a finding that are sent; a larger finding is not sent
 
 
 def encode_weight_reports(spec: ModelSpec, reports: Sequence[Made]) -> dict[str, Any]:
@@ -54,13 +54,13 @@ def _head_groups(sizes: Sequence[int]) -> list[list[int]]:
 
 
 def _groups_after_cut(groups: list[list[int]], fates: Sequence[Any]) -> list[list[int]]:
-    """The KV heads that are left, as a cut model has them: the largest groups first, of equals the first (slicing.py)."""
+    """The remaining KV heads in the order of a cut model: the largest groups first, of equals the first (slicing.py)."""
     some = [[h for h in group if fates[h]] for group in groups]
     return sorted((x for x in some if x), key=lambda x: -len(x))
 
 
 def _place_values(rows: list[list[Any]], left: list[list[list[int]]], heads: int) -> list[list[Any]] | None:
-    """Values by head of the model that a transform was given, at the places of the uncut one; None where they do not fit."""
+    """Values by head of a transform's input model, at the places of the uncut model; None if they do not fit."""
     order = [[h for group in groups for h in group] for groups in left]
     if [len(row) for row in rows] != [len(x) for x in order]:
         return None

@@ -49,10 +49,10 @@ from .tally import encode_tally
 from .threads import encode_threads
 from .trees import encode_branches, encode_tree, encode_tree_forms
 
-BUDGET = 4096  # bytes of one step on the wire; what was never reached is left out of larger ones
+BUDGET = 4096  # bytes of one step on the wire; a larger one is sent without unreached nodes
 LONGEST = 4096  # characters of one token
 LAW = 1024  # bytes of the distributions at one place that are sent with a step nobody requested
-NOTES, BRIEF = 1024, 512  # bytes of the notes of a step that is not asked for, and of one without its tree
+NOTES, BRIEF = 1024, 512  # bytes of the notes of a step that is not requested, and of one without its tree
 
 
 class Wire:
@@ -103,20 +103,20 @@ class Wire:
         self._again = RepeatEncoder(header)
         self._telling = telling_at(header)
         self.pieces: dict[str, Piece] = dict(header.pieces)
-        self._shown: dict[int, Piece] = {}  # token -> its text for a view, once it was asked for
+        self._shown: dict[int, Piece] = {}  # token -> its text for a view, once it was requested
         self.prefill: Prefill | None = None
         self._sums: list[tuple[float, ...]] = []  # per step: the counters after it
         self._last: list[int] = []  # per step: the token that the text ends with after it
-        self._said: list[dict[str, Any]] = []  # per step: what it says again
-        self._read: list[dict[str, int]] = []  # per step: lane -> entries that its cache has ever taken in
+        self._said: list[dict[str, Any]] = []  # per step: its repetitions
+        self._read: list[dict[str, int]] = []  # per step: lane -> entries that its cache has ever read
 
     @property
     def count(self) -> int:
-        """Steps learnt so far."""
+        """Number of steps learned so far."""
         return len(self._sums)
 
     def learn(self, record: Prefill | Step) -> None:
-        """Take the record into pieces and counters."""
+        """Update pieces and counters from the record."""
         if isinstance(record, Prefill):
             self.prefill = self._passes.learn(record)
             return
@@ -236,7 +236,7 @@ class Wire:
                 row |= encode_cache_maps(change)
             return message
         if any(map(has_cache_map, step.cache)):
-            _mark_left_out(message, "maps")  # they are fetched where the step is looked at
+            _mark_left_out(message, "maps")  # they are fetched when the step is displayed
         return _fit_budget(message)
 
     def _add_distributions(self, message: dict[str, Any], step: Step, whole: bool) -> None:
@@ -262,11 +262,11 @@ class Wire:
             _mark_left_out(message, "laws")
 
     def _add_notes(self, message: dict[str, Any], step: Step, whole: bool) -> None:
-        """Put what the parts noted into a step: all of it, or as much as there is room for, what was noted of nodes last."""
+        """Put the notes of the parts into a step: all of them, or as many as fit, notes of nodes last."""
         if not (values := self._note_values(step)):
             return
         kept = values if whole else notes.fit_values(self.header, values, BRIEF, nodes=True)
-        if kept != values:  # not in what there is always room for
+        if kept != values:  # not in the part that always fits
             kept = notes.fit_values(
                 self.header, values, min(NOTES, max(BRIEF, BUDGET - len(encode(message)))), nodes=True
             )
@@ -281,7 +281,7 @@ class Wire:
         return notes.encode_values(self.header, values, nodes, self.text) if values else {}
 
     def brief(self, step: Step) -> dict[str, Any]:
-        """One step without its tree: enough for the text, the clock, the counters and what the parts noted over the steps."""
+        """One step without its tree: enough for the text, the clock, the counters and the notes over the steps."""
         message = {
             **self._encode_common(step),
             **encode_canvas(self.header, step, self.text, brief=True),
@@ -346,7 +346,7 @@ class Wire:
         return [[token, self.text(token)] for token in tokens]
 
     def nodes(self, step: Step) -> list[list[Any] | None]:
-        """The nodes of a step, all of them, as the class says."""
+        """The nodes of a step, all of them, as the class describes."""
         root = self._root_token(step.step)
         nodes: list[list[Any] | None] = [[-1, self.text(root), root, None, None, None, "root"]]
         path = set(step.path or [])
@@ -383,7 +383,7 @@ class Wire:
         return nodes
 
     def _trials(self, step: Step) -> dict[int, dict[str, Any]]:
-        """Node -> its trial; of several the last. scale: num and den, where they are not r and q."""
+        """Node -> its trial; of several the last. scale: num and den, if they are not r and q"""
         tests = step_trials(self.header, step)
         t = step.trials if tests is None else tests.trials
         if t is None:
@@ -401,7 +401,7 @@ class Wire:
 
 
 def _recorded_machine(header: Header) -> HardwareProfile | None:
-    """The machine of a run by its header; None if it says nothing that can be read."""
+    """The machine of a run by its header; None if the header has none that can be read."""
     try:
         return None if header.machine is None else HardwareProfile.from_record(header.machine)
     except Refusal:
@@ -415,25 +415,25 @@ def trace_node(step: Step, node: int) -> int | None:
 
 
 def end_message(end: End) -> dict[str, Any]:
-    """Why a run ended, and what is noted there, for a view."""
+    """Why a run ended, and the notes there, for a view."""
     why = {"kind": "end", "reason": end.reason, "message": end.message, "notes": end.notes}
     return why | {"steps": end.steps, "tokens": len(end.tokens), "wall": end.wall_us / 1e6}
 
 
 def _encode_model_summary(spec: dict[str, Any]) -> dict[str, Any]:
-    """What a view shows of a model."""
+    """A view's fields on a model."""
     shown = ("name", "params", "n_layers", "n_kv_heads", "vocab", "fingerprint")
     return {name: spec[name] for name in shown if name in spec}
 
 
 def _mark_left_out(step: dict[str, Any], what: str) -> None:
-    """Say that this was left out, which views that do not show it can do without."""
+    """Mark an omission that views without that field can ignore."""
     if step.get("few") is not True:
         step["few"] = [*step.get("few", []), what]
 
 
 def _fit_budget(step: dict[str, Any]) -> dict[str, Any]:
-    """The step within BUDGET bytes. Parents stand before children, so leaving out from the end leaves no orphan."""
+    """The step within BUDGET bytes. Parents come before children, so leaving out from the end leaves no orphan."""
     over = len(encode(step)) - BUDGET
     if over > 0:
         over += len(',"cut":true')
@@ -461,7 +461,7 @@ def encode(message: dict[str, Any] | list[Any]) -> bytes:
     """A message as JSON: shortest form that keeps every double, no bare surrogates, NaN as null."""
     try:
         return orjson.dumps(message)  # three times as fast; it writes null for NaN
-    except orjson.JSONEncodeError:  # a surrogate, a key that is no text, a whole number above 64 bits
+    except orjson.JSONEncodeError:  # a surrogate, a key that is no text, or a whole number above 64 bits
         pass
     try:
         text = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False)

@@ -1,1 +1,1 @@
-"""The exercises of the course, one file a chapter, named as the chapter is."""
+"""The exercises of the course, one file per chapter, with the chapter's name."""

@@ -1,4 +1,4 @@
-"""Chapter 15, a canvas: what slots drawn at once are worth, and which places a rule commits."""
+"""Chapter 15, a canvas: the value of slots drawn at once, and the places that a rule commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chapter 14, a smaller cache: what a packed number takes, and how heads share a budget."""
+"""Chapter 14, a smaller cache: the size of a packed number, and how heads share a budget."""
 
 from __future__ import annotations
 

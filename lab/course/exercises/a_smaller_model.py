@@ -1,4 +1,4 @@
-"""Chapter 16, a smaller model: what stays of a judged block, and when asking the small model first pays."""
+"""Chapter 16, a smaller model: how much of a judged block stays, and when asking the small model first pays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chapter 10, all at once: what a pass makes final, and how many passes a block takes."""
+"""Chapter 10, all at once: the tokens that a pass makes final, and the passes that a block takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chapter 9, choosing words: what a truncated distribution is, and min-p as a rule."""
+"""Chapter 9, choosing words: truncated distributions, and min-p as a rule."""
 
 from __future__ import annotations
 

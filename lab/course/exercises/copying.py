@@ -1,4 +1,4 @@
-"""Chapter 4, copying: where a draft is copied from, and what a step writes where nothing repeats."""
+"""Chapter 4, copying: the source of a copied draft, and the text of a step without repetition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CASES = (
 
 
 def _match_ends(text: Sequence[int], n: int) -> list[int]:
-    """Where the last n tokens end in the text, the end of the text itself left out."""
+    """Where the last n tokens end in the text, except at the end of the text itself."""
     return [end for end in range(n, len(text)) if list(text[end - n : end]) == list(text[-n:])]
 
 

@@ -1,4 +1,4 @@
-"""Chapter 12, debug a drafter: what was never looked at, and how likely a guess is kept."""
+"""Chapter 12, debug a drafter: what was never looked at, and the probability that a guess is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chapter 5, heads: which token a head guesses, and what a chain of heads is worth."""
+"""Chapter 5, heads: the token that a head guesses, and the value of a chain of heads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chapter 8, leaving early: what a draft of the first layers costs, and what is paid per token."""
+"""Chapter 8, leaving early: the cost of a draft by the first layers, and the cost per token."""
 
 from __future__ import annotations
 

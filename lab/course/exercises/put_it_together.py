@@ -1,4 +1,4 @@
-"""Chapter 13, put it together: the tree of two copied branches, and what a drafter is worth."""
+"""Chapter 13, put it together: the tree of two copied branches, and the value of a drafter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chapter 6, rules: how often a guess is kept, and what its place is drawn from."""
+"""Chapter 6, rules: how often a guess is kept, and the distribution that its replacement is drawn from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chapter 11, the machine: what a draft gains, and where the roof bends."""
+"""Chapter 11, the machine: the gain of a draft, and the ridge of the roofline."""
 
 from __future__ import annotations
 

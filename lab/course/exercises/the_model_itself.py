@@ -1,4 +1,4 @@
-"""Chapter 18, the model itself: what a cut head takes along, why blocks are judged together, and what a short prompt costs."""
+"""Chapter 18, the model itself: what a cut head removes with it, why blocks are judged together, and the cost of a short prompt."""
 
 from __future__ import annotations
 

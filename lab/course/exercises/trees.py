@@ -1,4 +1,4 @@
-"""Chapter 3, trees: what a node is worth, and who sees whom."""
+"""Chapter 3, trees: the value of a node, and which nodes see each other."""
 
 from __future__ import annotations
 

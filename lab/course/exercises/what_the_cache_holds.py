@@ -1,4 +1,4 @@
-"""Chapter 7, what the cache holds: how many bytes an entry takes, and which one leaves."""
+"""Chapter 7, what the cache holds: the bytes of an entry, and which entry leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chapter 17, words by a rule: what a grammar that is checked token by token does to the model's own weights."""
+"""Chapter 17, words by a rule: the effect of token-by-token grammar checks on the model's probabilities."""
 
 from __future__ import annotations
 

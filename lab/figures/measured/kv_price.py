@@ -1,4 +1,4 @@
-"""What a small cache costs: words and pass keys under each policy, over the bytes that its cache really held."""
+"""KV price: the cost of a small cache in text and pass keys under each policy, over the bytes that its cache really held."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAID: dict[Figure, str] = {
     "same": "words with the same likeliest token",
 }
 KEYS = "pass keys answered"
-UNASKED = {"right": 0, "asked": 0}  # where a result is older than these questions
+UNASKED = {"right": 0, "asked": 0}  # for a result that is older than these questions
 COLOURS = tuple(LIGHT[x] for x in ("accept", "reject", "target", "ink", "faint"))
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x")
 NOTHING = "nothing was measured, so there is nothing to draw: run decodescope bench kv first."
@@ -87,7 +87,7 @@ def _chart_point(point: Mapping[str, Any], kind: str, shows: Figure) -> tuple[fl
 
 
 def table(record: Mapping[str, Any]) -> DataFrame:
-    """The same as numbers, one row a method and budget."""
+    """The same as numbers, one row per method and budget."""
     import pandas
 
     rows = []

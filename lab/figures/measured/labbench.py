@@ -94,7 +94,7 @@ def _title(record: Mapping[str, Any]) -> str:
 
 
 def _bars(rows: list[int], names: list[str], values: list[float | None], axis: str, word: str) -> go.Bar:
-    """Bars that say their number."""
+    """Bars labelled with their numbers."""
     return go.Bar(
         x=values,
         y=rows,
@@ -109,7 +109,7 @@ def _bars(rows: list[int], names: list[str], values: list[float | None], axis: s
 
 
 def table(record: Mapping[str, Any]) -> DataFrame:
-    """The same as numbers, one row a method; accuracy by kind in percent behind the other figures."""
+    """The same as numbers, one row per method; accuracy by kind in percent after the other figures."""
     import pandas
 
     rows = []

@@ -28,8 +28,9 @@ WORDS = {
 
 
 def figure(given: Calibration | str | Path) -> go.Figure:
-    """The curve of a calibration, a name of `decodescope calibrate` or a file: the mean loss at each value that was tried, from
-    the safe end on. Filled points passed the test, hollow ones did not; dashed is delta. Raises ParamError if there is none.
+    """The curve of a calibration: the mean loss at each tried value, from the safe end on.
+    The calibration is a name of `decodescope calibrate` or a file. Filled points passed the test, hollow ones did not; dashed
+    is delta. Raises ParamError if there is none.
     """
     one = calibration_from(given)
     order = range(len(one.curve))
@@ -78,10 +79,12 @@ def table(given: Calibration | str | Path) -> DataFrame:
 
 
 def half_split_table(given: Calibration | str | Path, count: int = HALVES, seed: int = 0) -> DataFrame:
-    """What the same test would have chosen on one half of the texts, and what the other half then loses: a row for each of
-    `count` random halvings, with `value` (NaN: nothing passed), `risk` on the half that chose, and `held_out` on the other.
+    """The choice of the same test on one half of the texts, and the loss of that choice on the other half.
 
-    Only values that were decoded are there to be chosen: a calibration without `--whole` has the walk up to its first failure.
+    It has a row for each of `count` random halvings, with `value` (NaN: nothing passed), `risk` on the half that chose, and
+    `held_out` on the other.
+
+    Only values that were decoded can be chosen: a calibration without `--whole` has the walk up to its first failure.
     """
     import pandas
 

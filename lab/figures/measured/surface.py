@@ -1,4 +1,4 @@
-"""Surface: when drafting pays on a machine, by length of the draft and share of it that is accepted."""
+"""Surface: when drafting pays on a machine, by draft length and accepted share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workload: what a cache of answers did at each request, by three rules of eviction, and what its hits saved."""
+"""Workload: the result of each request to an answer cache, by three eviction rules, and the savings of its hits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..chart import ACCEPT, INK, MUTED, REJECT, TARGET, chart, text_label
 
 WORDS = {"lec": "least expected cost", "gdsf": "GDSF", "lru": "LRU"}
 LINES = {"lec": (ACCEPT, "solid"), "gdsf": (TARGET, "dash"), "lru": (MUTED, "dot")}
-MARKS = {  # what became of a request: colour, symbol, size
+MARKS = {  # result of a request: colour, symbol, size
     "hit": (ACCEPT, "circle", 7),
     "answered": (INK, "circle-open", 7),
     "answered, others went": (REJECT, "x", 8),
@@ -34,12 +34,12 @@ def figure(
     evicts: Evicts = "lec",
     names: Mapping[Query, str] | None = None,
 ) -> go.Figure:
-    """A row for each rule of eviction, a mark for each request: a hit, an answer, or one for which others went; and below it
-    what the hits saved so far. What is pointed at says which answers went, and why: how often it was asked for, its cost, what
-    the rule makes of both.
+    """A row for each eviction rule and a mark for each request, and below it the savings of the hits so far.
+    A mark is a hit, an answer, or an answer that evicted others. Hovering shows which answers were evicted, and why: how often
+    each was requested, its cost, and the rule's score.
 
-    given: the lookups of an `Answers`, or the file that `decodescope workload --out` wrote;  capacity, evicts: of that cache,
-    the other rules are gone through again on its requests;  names: of the queries. Raises ParamError for a file that is none.
+    given: the lookups of an `Answers`, or the file that `decodescope workload --out` wrote;  capacity, evicts: of that cache;
+    the other rules are simulated on its requests;  names: of the queries. Raises ParamError for an invalid file.
     """
     lookups, named = (list(given), {}) if not isinstance(given, str | Path) else read_requests(Path(given))
     called = {**named, **(names or {})}
@@ -91,7 +91,7 @@ def figure(
 def describe_requests(
     lookups: Sequence[Lookup], evicts: Evicts, names: Mapping[Query, str] | None = None
 ) -> Iterator[str]:
-    """Of each request what became of it, and of each answer that went why: the numbers that its score is made of."""
+    """For each request its result, and for each evicted answer the reason: the numbers in its score."""
     called = names or {}
     asked = Counter[Query]()
     since = Counter[Query]()
@@ -126,7 +126,7 @@ def describe_requests(
 def _explain_score(
     evicts: Evicts, score: float, asked: int, total: int, since: int, cost: float, size: int
 ) -> str:
-    """A score as it comes about; costs in GFLOP."""
+    """A score with its terms; costs in GFLOP."""
     if evicts == "lru":
         return f"last asked for at request {score:.0f}"
     if evicts == "lec":
@@ -136,7 +136,7 @@ def _explain_score(
 
 
 def read_requests(path: Path) -> tuple[list[Lookup], dict[Query, str]]:
-    """The requests that `decodescope workload --out` kept, and the names of its prompts. Raises ParamError."""
+    """The requests that `decodescope workload --out` stored, and the names of its prompts. Raises ParamError."""
     wanted = {x.name for x in fields(Lookup)}
     lookups = []
     names = {}
