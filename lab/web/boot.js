@@ -2,12 +2,12 @@
  * connection broke, it reloads the page as soon as the server answers. It is inlined in the page, so it cannot be
  * lost. */
 (() => {
-  // as many times in so many ms; ms between two questions
+  // at most so many reloads in so many ms; ms between two questions
   const MOST = 5, SPAN = 60000, WAIT = 500, KEPT = "decodescope-again";
   const LOST = /dynamically imported module|module script|preload CSS/i;
   let coming = null, going = false;
   const whole = () => ["#ds-run", ".ds-button.stop", "#ds-view .ds"].every((part) => document.querySelector(part));
-  /** When the page was loaded again of late; where nothing can be kept, once is all. */
+  /** When the page was recently reloaded; if nothing can be stored, it reloads only once. */
   const before = () => {
     try {
       return JSON.parse(sessionStorage.getItem(KEPT) || "[]").filter((time) => Date.now() - time < SPAN);
@@ -40,7 +40,7 @@
   }
   const part = (event) => event.target.matches?.("script[src], link[rel=stylesheet]") && again();
   window.addEventListener("error", part, true);
-  // a sheet that came again goes the first time, which only costs then
+  // a sheet that loads again removes its earlier copies, which then only cost time
   document.addEventListener("load", ({ target }) => {
     const { href, sheet } = /** @type {HTMLLinkElement} */ (target);
     /** @type {NodeListOf<HTMLLinkElement>} */
@@ -50,7 +50,7 @@
   }, true);
   window.addEventListener("vite:preloadError", again);
   window.addEventListener("unhandledrejection", (event) => LOST.test(event.reason?.message) && again());
-  /** Do something with the module of the page, when it has come. */
+  /** Call a function with the page's module, once it has loaded. */
   const decodescope = (act) =>
     (coming ??= import("/ds/web/page.js").catch(() => (again(), new Promise(() => {})))).then(act);
   Object.assign(window, { decodescope });

@@ -1,6 +1,6 @@
-/* cache: the target's cache entry by entry: what each layer and head keeps, how long an entry lived and why it went,
- * where a piece of the text was lost, what two runs keep alike, and what a step looked at. The server counts; this
- * draws. Each section is a file of cache/. */
+/* cache: the target's cache entry by entry: what each layer and head keeps, how long an entry lived and why it
+ * left, where a piece of the text was lost, what two runs both keep, and what a step attended to. The server
+ * counts; this draws. Each section is a file of cache/. */
 import { button, h, icon } from "./scope.js";
 import { onChange, panes, onStep, noStepReason } from "./runs/runs.js";
 import { current, fragment } from "./shared/address.js";
@@ -25,7 +25,7 @@ function address(i) {
     history.replaceState(null, "", fragment([...others, ...(i === null ? [] : [`step=${i}`])]));
 }
 
-/** The steps of the run: a slider, and the way to the next eviction. */
+/** The steps of the run: a slider, and a button for the next eviction. */
 function stepper({ view, store, now }) {
   function seek(i) {
     const count = store()?.count;
@@ -124,7 +124,7 @@ export function page(element) {
     load();
   }
   let due = 0;
-  /** Steps come faster than they can be looked at: they are gathered up to the next picture. */
+  /** Steps come faster than anyone can look at them: they are collected until the next picture. */
   const soon = () => (due ||= requestAnimationFrame(() => ((due = 0), update())));
   onChange(soon);
   onStep(soon);
@@ -140,7 +140,7 @@ export function page(element) {
   };
 }
 
-/** A key that walks the steps, where nothing nearer takes it. */
+/** A key that walks the steps, if no nearer element takes it. */
 function onKey(event, { seek, nextLost }, now) {
   if (event.target.closest("input, select, textarea, summary, .scroll") || event.ctrlKey || event.metaKey
     || event.altKey) return;

@@ -24,7 +24,7 @@ export async function show(use, said) {
 const runByHand = (x) => ({ ...x, family: "Command", needs: [], measured: null, why: "" });
 
 let sheet = null;
-/** The styles, which come behind the page library's own; loaded once. */
+/** The styles, which are inserted after the page library's own; loaded once. */
 function loadSheet() {
   sheet ??= new Promise((done) => {
     const link = h("link", { rel: "stylesheet", href: "/ds/web/styles/catalogue.css" });
@@ -70,7 +70,7 @@ function buildDialog(use, said) {
     }
   };
 
-  // ---- what is looked for
+  // ---- what is searched for
 
   const sought = (x) =>
     [x.family, x.kind, x.name, x.title, x.idea, x.source, label(x.exactness), meanings[x.exactness],
@@ -112,7 +112,7 @@ function buildDialog(use, said) {
     }));
     choose(at);
   }
-  /** Show the i-th of those that fit. */
+  /** Show the i-th matching row. */
   function choose(i, focus = false) {
     at = Math.max(0, Math.min(shown.length - 1, i));
     for (const row of list.querySelectorAll("[role=option]")) {
@@ -125,10 +125,10 @@ function buildDialog(use, said) {
     describe(about, shown[at], { command, meanings, take, any: all.length > 0 });
   }
 
-  // ---- hands and keys
+  // ---- mouse and keys
 
   function take(x) {
-    if (x.run) return; // no part that the controls could take
+    if (x.run) return; // not a part that the controls could take
     use(`use ${x.kind} ${x.name}`);
     dialog.close();
     said(

@@ -20,7 +20,7 @@ import { toolsOf } from "./compare/tools.js";
 import { activeRuns } from "./runs/active_runs.js";
 import { createNotice } from "./shared/notice.js";
 
-const LATER = 400; // ms after the last move until the address has it: to write it takes the page some ms
+const LATER = 400; // ms after the last move until the address has it: writing it takes the page some ms
 const VIEWS = [
   ["tree, text", ["tree", "text"]],
   ["tree, text, cache", ["tree", "text", "cache"]],
@@ -30,7 +30,7 @@ const VIEWS = [
 
 const blankRun = (id) => ({ id, status: "queued", last: -1, end: null, view: null, head: null });
 
-/** What these runs wait for: those that are not among them. */
+/** What these runs wait for: the runs before them that are not among them. */
 const busy = (now) =>
   activeRuns({
     said: "What these runs wait for:",
@@ -39,8 +39,8 @@ const busy = (now) =>
     those: ({ run, status }) => status === "running" && !now.runs.some((one) => one.id === run),
   });
 
-/** The bar over everything. rebased(base): others are measured against that run; seeing(views): panes show these;
- *  ways: its buttons. */
+/** The bar at the top. rebased(base): that run becomes the baseline; seeing(views): panes show these; ways: its
+ *  buttons. */
 function barOf({ rebased, seeing, ways }) {
   const baseline = h("select", { "aria-label": "baseline" }),
     seen = h("select", { "aria-label": "what each pane shows" },
@@ -54,7 +54,7 @@ function barOf({ rebased, seeing, ways }) {
     /** The lists that are useful for comparing runs. */
     choices,
     base: (k) => (baseline.value = k),
-    /** So many runs can be the baseline. */
+    /** Offer so many runs as the baseline. */
     letters: (count) =>
       baseline.replaceChildren(...[...LETTERS.slice(0, count)].map((x, k) => h("option", { value: k }, x))),
   };
@@ -96,7 +96,7 @@ export function page(element) {
 
   /** Whether no other form or result is open here. */
   const idle = () => starting.element.hidden && overAll.element.hidden && !overPrompts.id();
-  /** Compare these from now on; the address names them. */
+  /** Compare these from now on, and name them in the address. */
   function choose(ids) {
     now.named = true;
     say("");
@@ -158,7 +158,7 @@ export function page(element) {
     write({ runs: now.named ? idsOf() : [], base: now.base, way, at, repeat: table.repeats.id(),
       set: overPrompts.id() });
   }
-  /** Show what the address names; without runs there those of the Lab, if none was chosen before. */
+  /** Show the runs that the address names; without runs those of the Lab, if none was chosen before. */
   function remembered() {
     if (current() !== "compare") return;
     const { runs: ids, base, way, at, repeat, set } = read();

@@ -1,6 +1,6 @@
-/* debugger: the run that is shown, stopped where a condition holds: how it was decided there, how it would have been
- * decided otherwise, and forks of it. A recorded run is walked; one that is going pauses. The trace is
- * never changed. Each part is a file of debugger/. */
+/* debugger: the displayed run, stopped where a condition holds: how it was decided there, what-if, and forks of
+ * it. A recorded run is walked through; a live one pauses. The trace is never changed. Each part is a file of
+ * debugger/. */
 import { h, mount } from "./scope.js";
 import { loads } from "./parts.js";
 import { NONE, ask, onChange, onStep } from "./runs/runs.js";

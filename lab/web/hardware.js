@@ -1,5 +1,5 @@
-/* hardware: the passes of the shown run under its machine's roof, and the same run priced elsewhere. What was measured
- * is filled, what the cost model says is hollow, and no line joins the two. */
+/* hardware: the passes of the displayed run under its machine's roof, and the same run priced elsewhere. Measured
+ * values are filled, modelled ones hollow, and no line joins the two. */
 import { button, decides, h, icon, passName, roofPoint, formatScaled } from "./scope.js";
 import { ask, onChange, panes, paneTitle, onStep, errorText, noStepReason } from "./runs/runs.js";
 import { saveMenu } from "./export/save.js";
@@ -12,7 +12,7 @@ import { scrollBox } from "./hardware/tables.js";
 
 const WAIT = 150; // ms that the scrubber must rest before operators are requested
 
-/** Where the run is priced: lists of devices and models, and figures of one's own; changed() when one is chosen. */
+/** Where the run is priced: lists of devices and models, and the user's own figures; changed() when one is chosen. */
 function wantedPlace(changed) {
   const wanted = { device: "", target: "", draft: "" };
   const choose = (label, name) => {
@@ -42,7 +42,7 @@ function wantedPlace(changed) {
     target.replaceChildren(option("", "as recorded"), ...named);
     draft.replaceChildren(option("", "as recorded"), ...named.map((x) => x.cloneNode(true)));
   }
-  /** What is wanted, as a question to the server. */
+  /** The choice, as a question to the server. */
   const asked = () => {
     const words = new URLSearchParams(Object.entries(wanted).filter(([, x]) => x));
     if (wanted.device === "own") { for (const [name, box] of Object.entries(figures)) words.set(name, box.value); }
@@ -51,7 +51,7 @@ function wantedPlace(changed) {
   return { device, target, draft, own, fill, asked };
 }
 
-/** What the last pass of a step reached, as parts of a sentence. */
+/** The performance of a step's last pass, as parts of a sentence. */
 const reachText = (last) => (last
   ? [h("b", null, `${formatScaled(last.y)}FLOP/s`), ` in ${passName(last)}${last.roof
     ? `: ${(100 * last.share).toFixed(0)} % of the roof, bound by ${last.bound}` : ""}`]
@@ -70,7 +70,7 @@ function machines(machine, there) {
       + `${there.kind}.` : "");
 }
 
-/** The keys that go from step to step: seek(i), at() where one is. */
+/** The keys that go from step to step: seek(i), at(): the present step. */
 function stepKeys(element, seek, at) {
   element.addEventListener("keydown", (event) => {
     if (event.target.closest("input, select, button, summary, .scroll") || event.ctrlKey || event.metaKey
@@ -84,7 +84,7 @@ function stepKeys(element, seek, at) {
   });
 }
 
-/** The parts of the page in their places; steps: what moves the step, at(): the step that is shown. */
+/** The parts of the page in their places; steps: the control that moves the step, at(): the displayed step. */
 function pageLayout({ title, lead, legend, chart, note, passes, useful, surface, operators, elsewhere, why, priced },
   steps, at) {
   const section = (word, beside, ...parts) =>
@@ -137,7 +137,7 @@ export function page(element) {
   const seek = (i) => store()?.count && view().seek(Math.max(0, Math.min(store().count - 1, i)));
   slider.addEventListener("input", () => seek(Number(slider.value)));
 
-  // ---- asked of the server
+  // ---- requests to the server
 
   ask("/ds/hardware").then(elsewhere.fill, (error) => refuse(error));
   const refuse = (error) => {
@@ -164,7 +164,7 @@ export function page(element) {
     if (prices) prices.run = pane.id;
     draw();
   }
-  /** Ask for the operators of the present step, when it has stood still. */
+  /** Request the operators of the present step, when it has rested. */
   function look() {
     const pane = panes[0], as = `${pane?.id} ${view()?.at}`;
     if (current() !== "hardware" || !pane?.id || view().at < 0 || as === opKey) return;

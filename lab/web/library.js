@@ -20,7 +20,7 @@ const live = activeRuns({
   show: (id) => (open(id), go("lab")),
 });
 
-/** Look at a run in the Lab. */
+/** Show a run in the Lab. */
 function show(run) {
   open(run);
   if (exampleOf(run)) shown.put?.(exampleOf(run).settings); // Run repeats it

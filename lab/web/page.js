@@ -42,7 +42,7 @@ let frame = null; // the left column: the line that says what is shown, what wen
 
 /** Draw before the page around it is ready. */
 export function drawEarly() {
-  knobDeclarations().catch(() => {}); // so that it is there before the panels are; what went wrong they tell
+  knobDeclarations().catch(() => {}); // so that it is there before the panels are; the panels report errors
   paint();
   keepFocus();
   if (frame) return;
@@ -65,13 +65,13 @@ export function showPicture(element) {
 function picture() {
   const places = beginRuns();
   followStepLinks();
-  // they act on every run that goes, whichever page is looked at
+  // they act on every live run, whichever page is shown
   if (readStored(BREAKS)) import("./debugger/breakpoints/breakpoints.js");
   return (frame = h("div", { class: "ds-frame" }, runBar(), breakpointBanner(), tour(), settingsBanner(), emptyState(),
     failurePanel(), queueList(), sliders, risks, grid(), places));
 }
 
-// other temperatures on what was recorded: filled when it is first asked for
+// other temperatures for the record: filled when it is first requested
 const sliders = h("section", { class: "ds-distribution", id: "ds-distribution", "aria-label": "Distribution" });
 sliders.hidden = true;
 /** The button that shows and hides them. */
@@ -90,7 +90,7 @@ function distributionButton() {
   return one;
 }
 
-// what a calibrated knob of the run risks: filled when it is first asked for
+// the risk of the calibrated knobs of the run: filled when it is first requested
 const risks = h("div", { class: "ds-risks" });
 risks.hidden = true;
 /** The calibrated knobs of the displayed run: [{kind, knob, known}]. */
@@ -128,7 +128,7 @@ function calibrationButton() {
   return one;
 }
 
-/** The examples, and what can be taken from the run that is shown. */
+/** The examples, and the downloads of the displayed run. */
 function runBar() {
   const own = h("option", { value: "" }, "Your run");
   const chooser = h("select", { "aria-label": "What is shown" }, own);
@@ -172,12 +172,12 @@ function shownViews() {
     : viewsOf(panes[0].view.root, title(panes[0]));
 }
 
-/** What else can be taken: the run in other forms, and the address of what is shown. */
+/** Further downloads: the run in other forms, and the address of the displayed place. */
 const otherForms =
   () => [h("div", { class: "row" }, h("span", null, "This step"), copyButton("Copy address", stepLink)),
     ...forms(panes[0].id, isOver(panes[0]))];
 
-/** Show an example, and put what it was made with into the controls: Run repeats it. */
+/** Show an example, and put its settings into the controls: Run repeats it. */
 function choose({ run, settings }) {
   open(run);
   shown.put?.(settings);
@@ -187,7 +187,7 @@ export function connectSettings(set) {
   shown.put = set;
 }
 
-/** What is offered while no run is shown. */
+/** The suggestions while no run is shown. */
 function emptyState() {
   const why = h("p", { class: "ds-refusal" });
   const rows = h("ul");
@@ -220,7 +220,7 @@ function queueList() {
   return element;
 }
 
-/** What can be done about a run that failed; the steps that it made stay where they are. */
+/** Suggestions after a failed run; its steps stay. */
 function failurePanel() {
   const element = h("section", { class: "ds-trouble", "aria-label": "What to do next" });
   let offered = null;
@@ -248,7 +248,7 @@ function failurePanel() {
   return element;
 }
 
-// why nothing was started, and why nothing could be; the run of this page that is in the way
+// why nothing was started, and why nothing could be; the run of this page that blocks a new one
 const refusal = { host: null, run: "", settings: "", going: "" };
 function refuse(said) {
   Object.assign(refusal, said);
@@ -260,14 +260,14 @@ function refuse(said) {
   refusal.host.replaceChildren(...(sentence ? [h("span", null, sentence)] : []),
     ...(refusal.going ? [instead] : []));
 }
-const LOOK = 500; // ms between two looks at a run that is in the way
+const LOOK = 500; // ms between two looks at the blocking run
 const isGoing = (id) => ask(`/ds/run/${id}`).then((run) => !isOver(run), () => false);
-/** Say that a run is in the way as long as it is. */
+/** Say that a run is in the way while it is. */
 async function watchBlockingRun(id) {
   while (refusal.going === id && (await isGoing(id))) await new Promise((done) => setTimeout(done, LOOK));
   if (refusal.going === id) refuse({ run: "", going: "" });
 }
-/** Stop the run that is in the way, and press Run again. */
+/** Stop the blocking run, and press Run again. */
 async function replaceRun(id) {
   await ask(`/ds/run/${id}/stop`, { method: "POST" }).catch(() => {});
   while (await isGoing(id)) await new Promise((done) => setTimeout(done, LOOK / 4));
@@ -277,7 +277,7 @@ async function replaceRun(id) {
   run.click();
 }
 
-/** What is said of the settings: to be kept, what they take of the memory, and why they cannot run. */
+/** The server's answer on the settings: to be stored, their memory, and why they cannot run. */
 export function showAnswer(element, value) {
   const host = place(element);
   host.setAttribute("role", "alert");
@@ -311,7 +311,7 @@ export function followRun(value) {
   if (value?.run && value.run !== panes[0]?.id) open(value.run, { other: value.with, own: true });
 }
 
-/** The settings to begin with, as text: those of the link that was opened, else those of the last visit. */
+/** The initial settings, as text: those of the opened link, else those of the last visit. */
 export function readSettings() {
   const match = /(?:^#|&)set=([^&]*)/.exec(location.hash);
   if (!match) return readStored(KEPT) || "";
@@ -320,13 +320,13 @@ export function readSettings() {
   return match[1] || "?";
 }
 
-/** What can be copied of the run that is shown, and of the next one. */
+/** What can be copied from the displayed run, and from the next one. */
 export function showCopyButtons(element) {
   copyButtons(place(element));
 }
 
-/** Stop, Pause and Step, for the run that works; where none does, for the replay of what is shown. What cannot be done
- *  now is said to be disabled and keeps the focus: a button that goes away under a finger is lost to the keyboard. */
+/** Stop, Pause and Step, for the active run; if there is none, for the replay. Actions that are impossible now are
+ *  marked as disabled and keep the focus: a button that disappears under a finger is lost to the keyboard. */
 export function showTransport(element) {
   const post = (action, pane) => pane?.id && ask(`/ds/run/${pane.id}/${action}`, { method: "POST" }).catch(() => {});
   const control = (name, word, act) =>
@@ -357,7 +357,7 @@ export function showTransport(element) {
   });
 }
 
-/** The list of all methods; and on a narrow page what shows and hides the inputs that are not needed at once. */
+/** The list of all methods; on a narrow page also the button that shows and hides the less needed inputs. */
 export function showMenu(element) {
   const grid = document.getElementById("ds-grid"), said = h("span", { class: "said", role: "status" });
   const one = button("Prompt and settings", () => one.setAttribute("aria-expanded", grid.classList.toggle("all")),
@@ -374,8 +374,8 @@ export function showMenu(element) {
   place(element).replaceChildren(browse, one, said);
 }
 
-let room = ""; // what a run of the present settings takes
-/** Say what the present settings take of the memory. */
+let room = ""; // memory of a run of the present settings
+/** Show the memory that the present settings need. */
 function showMemory(sentence) {
   room = sentence;
   const host = document.querySelector("#ds-models .ds-models");
@@ -400,7 +400,7 @@ function setModels(names) {
   shown.models = names;
   watchModels();
 }
-/** Tell which models a run of this page reads, and how far the loading has come, until all of them are there. */
+/** Show which models a run of this page reads, and how far the loading is, until all of them are loaded. */
 async function watchModels() {
   const mine = ++rack.turn;
   while (rack.host && mine === rack.turn) {

@@ -1,5 +1,5 @@
-/* parts: how the page fetches what few runs need of the drawing; scope/shared/extras.js says which messages ask for
- * it. */
+/* parts: how the page fetches the parts of the drawing that few runs need; scope/shared/extras.js says which
+ * messages need them. */
 
 /** Name -> a function that begins to fetch it. */
 export const loads = {

@@ -1,5 +1,5 @@
-/* report: where the drafts of recorded runs died. Runs of one method are counted together; the server makes
- * the tables. */
+/* report: where the drafts of recorded runs were rejected. Runs of one method are counted together; the server
+ * makes the tables. */
 import { button, h, plural } from "./scope.js";
 import { ask, panes, runTitle } from "./runs/runs.js";
 import { current, fragment } from "./shared/address.js";
@@ -60,7 +60,7 @@ export function page(element) {
       if (mine === turn) refuse(error);
     }
   }
-  /** Runs of one method: all of them are counted, or those that are ticked. */
+  /** Runs of one method: all of them are counted, or the ticked ones. */
   function group(rows) {
     const wanted = new Set(asked()), here = rows.some((row) => wanted.has(row.run));
     const boxes = rows.map((row) => {
@@ -97,8 +97,8 @@ export function page(element) {
 
   const asked = () => RUNS.exec(location.hash)?.[1].split(",") || (panes[0]?.id ? [panes[0].id] : []);
 
-  /** Put the runs of the report, those of a second one, and the batch that goes, into the address, which names them
-   *  while it is looked at. */
+  /** Put the runs of the report, those of a second one, and the active batch into the address while the page is
+   *  shown. */
   function address(here = current() === "report") {
     const parts = location.hash.slice(1).split("&")
       .filter((part) => part.includes("=") && !/^(of|beside|batch)=/.test(part));

@@ -1,15 +1,15 @@
 /* scope: draws a decoding run, in the page, in notebooks and in exported files. No dependency, no build step.
  *
  *   const view = mount(element, {onGap, onSeek,
- *     views: ["strip", "tree", "card", "depth", "text", "cache", "notes", "model", "time", "roof"]});
+ *   views: ["strip", "tree", "card", "depth", "text", "cache", "notes", "model", "time", "roof"]});
  *   view.push(message)        a head, a step or an end, as lab/wire/wire.py makes them
  *   view.seek(i)  view.follow(true)  view.play(true)  view.select({step, node})  view.theme("auto")  view.destroy()
  *
  *   const both = pair(element, {views: ["tree", "text"], align: "token", onGap})    two runs under one scrubber
  *   both.views[0].push(message)  both.seek({token: 12})  both.align("clock")
  *
- * The other files of this folder are its modules; lab/views/bundle.py joins them into one script. Everything that a
- * model or a file says enters the page as text nodes; nothing is read as markup. */
+ *   The other files of this folder are its modules; lab/views/bundle.py joins them into one script. Text of a
+ *   model or a file enters the page as text nodes; nothing is read as markup. */
 import { mount } from "./scope/mount.js";
 import { extra } from "./scope/shared/extras.js";
 
@@ -28,7 +28,7 @@ export { rederives, tellingOf } from "./scope/card/judge.js";
 export { addTerm, tips } from "./scope/shared/terms.js";
 export { visibleText } from "./scope/shared/tokens.js";
 
-/** Hear what comes to the model and which of its traits change; the result stops that. */
+/** Listen to the model's messages and to changes of its traits; the returned function stops that. */
 function listenTo(model, message, changes) {
   const all = [["msg:custom", message], ...Object.entries(changes).map(([name, act]) => ["change:" + name, act])];
   for (const [name, act] of all) model.on(name, act);
@@ -69,7 +69,7 @@ function renderRun({ model, el }) {
   return () => (stop(), view.destroy());
 }
 
-/** Two finished traces: their messages lie in one trait, what is missing is asked for by run. */
+/** Two finished traces: their messages are in one trait; missing ones are requested by run. */
 function renderPair({ model, el }) {
   const both = extra("pair").pair(el, {
     views: model.get("views") || undefined,
@@ -87,9 +87,9 @@ function renderPair({ model, el }) {
   return () => (stop(), both.destroy());
 }
 
-/** Keep plain keys from JupyterLab's shortcuts, which take them before any element hears them, unless the one that
- *  has the focus is marked so. Those with Ctrl, Alt or Meta, and Shift and Enter, stay JupyterLab's.
- *  The result stops that. */
+/** Keep plain keys from JupyterLab's shortcuts, which take them before any element hears them, unless the focused
+ *  element is marked. Keys with Ctrl, Alt or Meta, and Shift and Enter, stay JupyterLab's. The returned function
+ *  stops that. */
 function keepKeys(el) {
   const mark = ({ target, key, ctrlKey, altKey, metaKey, shiftKey }) => el.contains(target) && target.toggleAttribute(
     "data-lm-suppress-shortcuts", !(ctrlKey || altKey || metaKey || (shiftKey && key === "Enter")));

@@ -3,7 +3,7 @@
 import { LAB, PAGES, current, go, onPageChange } from "./shared/address.js";
 import { button, h, tips } from "./scope.js";
 
-/** Fetches the module of a page when it is first looked at; it exports page(element), which fills the element and may
+/** Fetches the module of a page when it is first shown; it exports page(element), which fills the element and may
  *  return {shown(), hidden()}. A sheet NAME.css comes with it. The Lab is the page itself. */
 const LOADS = {
   compare: () => import("./compare.js"),
@@ -19,8 +19,8 @@ const LOADS = {
 /** @type {Tab[]} */
 const TABS = Object.entries(PAGES).map(([name, word]) => ({ name, word, load: LOADS[name] }));
 
-const WAIT = 500; // ms before a page that did not come is asked for again; twice as long each time
-const SOON = 300; // ms for which nothing is said of a page that is on its way
+const WAIT = 500; // ms before a page that did not load is requested again; doubled each time
+const SOON = 300; // ms before a loading page is reported
 const root = document.documentElement;
 const places = {}; // name -> how far down the page was scrolled
 const bar = h("div", { class: "ds-tabs", role: "tablist", "aria-label": "Pages" });
@@ -59,7 +59,7 @@ export function pages(element) {
   fill(tab);
 }
 
-/** The Lab's panel is made by the page library, perhaps later than the others' place. */
+/** The page library makes the Lab's panel, perhaps later than the place of the others. */
 function labelPanel() {
   const grid = document.getElementById("ds-grid");
   if (!grid) return void requestAnimationFrame(labelPanel);
@@ -95,7 +95,7 @@ async function fill(tab) {
 /** Whether the server is there. */
 const serverAnswers = () => fetch("/ds/state", { cache: "no-store" }).then((answer) => answer.ok, () => false);
 
-/** Load the sheet of a page behind the others, so that what is drawn has its styles. */
+/** Load the sheet of a page after the others, so that drawn elements have their styles. */
 function sheet(name) {
   const link = h("link", { rel: "stylesheet", href: `/ds/web/styles/${name}.css` });
   const done = new Promise((loaded, failed) => (link.addEventListener("load", loaded),

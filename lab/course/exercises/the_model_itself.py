@@ -1,4 +1,4 @@
-"""Chapter 18, the model itself: what a cut head removes with it, why blocks are judged together, and the cost of a short prompt."""
+"""Chapter 18, the model itself: what a cut head removes, why blocks are judged together, and the cost of a short prompt."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-/* attention: the rows of attention that a step's tokens gave in one layer and head; where none are recorded, the way to
- * record them. */
+/* attention: the rows of attention of a step's tokens in one layer and head; if none are recorded, a way to record
+ * them. */
 import { h, plural, visibleText, toggle } from "../scope.js";
 import { ask, open } from "../runs/runs.js";
 import { grid } from "./grids.js";
@@ -118,7 +118,7 @@ export function attentionView(shared) {
   return { element, question: asked, draw, reset: () => ((seen = null), (wanted = { layer: null, head: 0 })) };
 }
 
-/** Where the attention went, and how the picture is read. */
+/** The largest attention weights, and how to read the picture. */
 function sentences(seen, peak) {
   const [early, late, rest] = seen.shares, tokens = seen.queries.length;
   return [

@@ -86,11 +86,11 @@ export function lifeView(shared) {
 
 const scoreText = (x) => (x === 0 ? "0" : Number(x.toPrecision(3)).toString());
 
-/** What an entry was worth when it was cut, and the lowest that stayed. */
+/** The score of an entry when it was cut, and the lowest score that stayed. */
 const cutAt = ([, score, cut]) =>
   `${scoreText(score)}, ${cut === null ? "nothing stayed for its score" : `the lowest that stayed ${scoreText(cut)}`}`;
 
-/** What an entry of a row became part of, behind the words that say that it did. */
+/** The entry that a row's entry was merged into, after the words that say so. */
 function mergeText({ into }, row) {
   const merge = into.find((x) => x[0] === row);
   return merge ? `: of position ${merge[1]}, similarity ${merge[2].toFixed(2)}, weight ${merge[3].toFixed(2)}` : "";

@@ -6,10 +6,10 @@ import { chart, room } from "./chart.js";
 import { quiet, section, share, table } from "./parts.js";
 
 const ROWS = 60; // of the table
-const ROUNDING = 0.0005; // of all attention: less is lost to rounding where every entry is held
+const ROUNDING = 0.0005; // share of all attention: a smaller loss is rounding if every entry is held
 const nats = (x) => (x > 0 && x < 0.0005 ? "< 0.001" : x.toFixed(3));
 
-/** series(): the answer of the section of budget and bytes, which has these lines too. */
+/** series(): the answer of the section on budget and bytes, which contains these lines too. */
 export function lostAttentionView(shared, series) {
   const said = h("p"), charts = h("div", { class: "charts" }), twin = h("div", { hidden: "" }), note = quiet();
   const asTable = toggle("Show as table", (on) => ((twin.hidden = !on), (charts.hidden = on), draw()));
@@ -50,7 +50,7 @@ export function lostAttentionView(shared, series) {
   return { element, draw };
 }
 
-/** What the full cache says of the present step. */
+/** The reference's result for the present step. */
 function sentence(now, i) {
   if (!now) return "";
   if (now.head === null) return `In step ${i} the distribution drifted by ${nats(now.drift)} nats.`;

@@ -1,4 +1,4 @@
-/* map: which positions each layer and head keeps after the step, as a picture to walk in, and as a table. */
+/* map: which positions each layer and head keeps after the step, as a picture to walk through, and as a table. */
 import { formatRange, formatCount, h, plural, size, visibleText, toggle } from "../scope.js";
 import { panes } from "../runs/runs.js";
 import { grid, unpackBytes } from "./grids.js";
@@ -7,9 +7,9 @@ import { statusLine, canvas, quiet, refuse, section, share } from "./parts.js";
 import { question } from "./question.js";
 
 const NAMED = 3; // extra entries that are listed by name
-export const PLAIN = 0.62; // strength of what is held where attention is not recorded
+export const PLAIN = 0.62; // strength of held entries where attention is not recorded
 
-/** drawn(): called when the server has answered; enter(): go to the life of the chosen entry. */
+/** drawn(): called when the server has answered; enter(): show the life of the chosen entry. */
 export function mapView(shared, { drawn, enter }) {
   const title = h("h1"), lead = h("span", { class: "lead" }), legend = h("span", { class: "legend" });
   const picture = canvas("application", "map of the cache"), tip = h("p", { class: "tip", role: "status" }),
@@ -19,7 +19,7 @@ export function mapView(shared, { drawn, enter }) {
     (on) => ((twin.element.hidden = !on), (box.hidden = on), on && twin.fill()));
   const element = section("map", [title, lead, legend], why, box, h("div", { class: "tools" }, tip, asTable),
     twin.element, rule);
-  let spots = null; // where the cells of the picture lie
+  let spots = null; // positions of the cells of the picture
   shared.box = box;
 
   const columns = () => Math.max(40, Math.min(450, Math.floor((shared.wide() - 34) / 2)));
@@ -52,7 +52,7 @@ export function mapView(shared, { drawn, enter }) {
     rule.textContent = `${map.unlisted[0].toUpperCase()}${map.unlisted.slice(1)}.`;
     tip.textContent = "";
   }
-  /** Per column, what its words are chosen by: the attention that it drew, or how often it is kept. */
+  /** Per column, the score that selects its words: the attention that it drew, or how often it is kept. */
   function scores() {
     const { map } = shared, score = new Float64Array(map.columns);
     for (let row = 0; row < map.layers * map.heads; row++)
@@ -138,7 +138,7 @@ export function mapView(shared, { drawn, enter }) {
   };
 }
 
-/** What the marks of the picture stand for. */
+/** The meaning of the picture's marks. */
 const legendOf = (map) => [
   h("i", { class: "held" }), map.mass ? "stronger: more attention" : "kept",
   h("i", { class: "gone" }), map.went, h("i", { class: "now" }), `${map.went} in this step`,
@@ -159,19 +159,19 @@ function extraText({ form, at, entries }) {
   return `${what} ${at ? `behind position ${at - 1}` : "before the text"}`;
 }
 
-/** The same of all of it, the first by name. */
+/** The same for all of them, the first by name. */
 function extrasText(beside) {
   const more = beside.length - NAMED;
   return beside.slice(0, NAMED).map(extraText).join(", ") + (more > 0 ? ` and ${formatCount(more)} more` : "");
 }
 
-/** What of the strength of a cell is left where not all of it was read. */
+/** The remaining strength of a cell if not all of it was read. */
 const opacity = (map, k) => (map.read ? 0.1 + 0.9 * (map.read[k] / 255) : 1);
 
 const readText = ({ read }, k) => !read ? "" : read[k] === 255 ? ", read in this step"
   : read[k] ? ", some read in this step" : ", not read in this step";
 
-/** How the picture is read: its columns, the policy's knobs, what is marked and what is missing. */
+/** How to read the picture: its columns, the policy's knobs, what is marked and what is missing. */
 function mapCaption(map, marked) {
   const kinds = [map.sinks ? `the first ${map.sinks} (S) never leave` : "",
     map.once ? `the prompt's last ${map.near ?? 0} and all that was written (W) stay`

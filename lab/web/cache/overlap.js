@@ -1,4 +1,4 @@
-/* overlap: what two runs of one prompt keep alike, head by head. */
+/* overlap: the entries that two runs of one prompt both keep, head by head. */
 import { formatCount, h, plural } from "../scope.js";
 import { ask, exampleOf, runTitle } from "../runs/runs.js";
 import { statusLine, refuse, section, table } from "./parts.js";

@@ -1,4 +1,4 @@
-/* parts: the small elements and words that the sections of the cache page are made of. */
+/* parts: the small elements and words that the sections of the cache page share. */
 import { h, visibleText } from "../scope.js";
 
 export const quiet = () => h("p", { class: "quiet" });

@@ -5,7 +5,7 @@ import { refuse, table, token } from "./parts.js";
 
 const LINES = 64; // of the table
 
-/** why: the line that a refusal is written into. */
+/** why: the line that shows a refusal. */
 export function positionTable(shared, why) {
   const element = h("div");
   let from = 0;

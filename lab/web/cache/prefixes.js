@@ -1,5 +1,5 @@
-/* prefixes: the entries that several texts of a run have in common, as a tree: positions from left to right, texts from
- * top to bottom, each node as high as the texts that read it. */
+/* prefixes: the entries that several texts of a run share, as a tree: positions from left to right, texts from top
+ * to bottom, each node as high as the texts that read it. */
 import { formatCount, h, plural, s, size } from "../scope.js";
 import { section } from "./parts.js";
 import { question } from "./question.js";
@@ -36,13 +36,13 @@ export function prefixesView(shared) {
   return { element, question: asked, draw, reset: () => ((answer = null), draw()) };
 }
 
-/** The position from which on the picture begins: of what all share no more than the rest is wide. */
+/** The first position of the picture: of the part that all share it shows no more than the width of the rest. */
 function firstPosition(nodes, last) {
   const apart = nodes[0][2];
   return Math.max(0, apart - Math.max(24, last - apart));
 }
 
-/** The row at which each node begins: below its parent's top and the nodes that went before under that parent. */
+/** The row at which each node begins: below its parent's top and the earlier nodes under that parent. */
 function rowTops(nodes) {
   const tops = [], free = [];
   nodes.forEach(([parent, , , refs], i) => {

@@ -1,10 +1,11 @@
-/* question: what a section asks of the server. */
+/* question: the request of a section to the server. */
 import { ask, errorText } from "../runs/runs.js";
 
 const WAIT = 90; // ms in which questions are gathered into one
 
-/** A question that is asked when its path differs from the last one; of several in a short time the last one counts.
- *  path() -> where to ask, or null where there is nothing to ask; take(answer, trouble): a sentence where it failed. */
+/** A question that is sent when its path differs from the last one; of several in a short time only the last is
+ *  sent. path() -> the address, or null if there is nothing to ask; take(answer, trouble): a sentence if it
+ *  failed. */
 export function question(path, take) {
   let last = null, timer = 0;
   const fire = async () => {

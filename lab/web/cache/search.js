@@ -3,7 +3,7 @@ import { button, h } from "../scope.js";
 import { statusLine, refuse, table } from "./parts.js";
 import { question } from "./question.js";
 
-/** marked(): called when another place is to be marked in the pictures; reveal(): go to the map. */
+/** marked(): called when another place is to be marked in the pictures; reveal(): show the map. */
 export function searchView(shared, { marked, reveal }) {
   const needle = h("input", { type: "search", placeholder: "a piece of the prompt", "aria-label": "text to find",
     spellcheck: "false", autocomplete: "off", maxlength: 2000 });

@@ -1,10 +1,10 @@
-/* details: one method of the catalogue in words: what it does, needs and keeps, its source, what was measured. */
+/* details: one method of the catalogue in words: what it does, needs and keeps, its source, and its measurements. */
 import { label } from "../shared/exactness.js";
 import { copyButton } from "../export/save.js";
 import { button, h, formatFixed } from "../scope.js";
 
-/** Fill `about` with what is known of `x`, a part or a preset. command: that measured; take(x): use it; any: whether
- *  the list holds anything. */
+/** Fill `about` with the details of `x`, a part or a preset. command: the one that measured; take(x): use it; any:
+ *  whether the list contains anything. */
 export function describe(about, x, { command, meanings, take, any }) {
   if (!x) return about.replaceChildren(h("p", { class: "quiet" }, any ? "Nothing fits: take a filter away." : ""));
   const rows = [

@@ -1,4 +1,4 @@
-/* announce: where all panes stand, for those who hear the page, not more than once a second. */
+/* announce: says the position of all panes to screen readers, not more than once a second. */
 import { formatCount, h, formatTime } from "../scope.js";
 import { LETTERS } from "./letters.js";
 

@@ -1,4 +1,4 @@
-/* baseline: what a run is against the baseline: how many times as fast, and why their texts part. */
+/* baseline: a run compared with the baseline: its relative speed, and why their texts part. */
 import { formatFixed } from "../scope.js";
 
 const prompts = new WeakMap(); // head -> its prompt in one string
@@ -6,7 +6,7 @@ const promptOf = (head) =>
   prompts.get(head)
     ?? (prompts.set(head, JSON.stringify([head.prompt.map(([id]) => id), head.prompt_tokens])), prompts.get(head));
 
-/** Whether an interval of ratios leaves 1 out, so that one of the two is faster. */
+/** Whether an interval of ratios excludes 1, so that one of the two is faster. */
 export const isSignificant = ({ interval: [low, high] }) => low > 1 || high < 1;
 /** A ratio with its interval, {median, interval, n}, shown next to its own figure where it is certain. */
 export function ratioText({ median, interval: [low, high], n }) {
@@ -15,22 +15,22 @@ export function ratioText({ median, interval: [low, high], n }) {
     : `not distinguishable from 1: × ${formatFixed(median)}, ${figures}`;
 }
 
-/** runs(), base(): the runs and which of them is the baseline; pairs(): what the server says of every two, or nothing;
- *  repeated(a, b): the ratio of their speeds in repeats, or nothing. */
+/** runs(), base(): the runs and the number of the baseline; pairs(): the server's result for every two, or
+ *  nothing; repeated(a, b): the ratio of their speeds in repeats, or nothing. */
 export function againstBaseline({ runs, base, pairs, repeated }) {
   const pairOf = (k) => pairs()?.find((x) => x.a === Math.min(k, base()) && x.b === Math.max(k, base()));
-  /** Whether a run goes on from another prompt than the baseline. */
+  /** Whether a run has another prompt than the baseline. */
   function apart(k) {
     const [a, b] = [runs()[base()], runs()[k]].map((run) => run.view?.store.head);
     return a && b && promptOf(a) !== promptOf(b);
   }
-  /** How many times as fast as the baseline: by the repeats, else pair's own figure of one run each. */
+  /** Speed relative to the baseline: by the repeats, else the pair's own figure from one run each. */
   function ratio(k) {
     const again = repeated(runs()[base()].id, runs()[k].id);
     if (apart(k)) return ["", "another prompt: no ratio"];
     return again ? [isSignificant(again) ? `× ${formatFixed(again.median)}` : "", ratioText(again)] : null;
   }
-  /** What is known of the token at which two texts part. */
+  /** The known facts on the token at which two texts part. */
   function why(k, split) {
     const known = split.same ? null : pairOf(k);
     if (!known?.parted || known.at !== split.at) return "";

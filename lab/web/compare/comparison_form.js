@@ -1,4 +1,4 @@
-/* comparison_form: two to four methods that are to run on one prompt, or on a set of prompts, and their start. */
+/* comparison_form: chooses two to four methods for one prompt, or for a set of prompts, and starts them. */
 import { h } from "../scope.js";
 import { ask, withModels, shown as lab } from "../runs/runs.js";
 import { prompts } from "../run_form/prompts.js";

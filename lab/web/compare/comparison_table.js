@@ -1,5 +1,5 @@
-/* comparison_table: the figures of compared runs as a table and a file, what every two must have in common, and the
- * repeats that give a ratio of speeds its interval. */
+/* comparison_table: the figures of compared runs as a table and a file, the expected relation of every two, and
+ * the repeats that give a speed ratio its interval. */
 import { formatCount, h, plural, size, addTerm, formatFixed } from "../scope.js";
 import { isSignificant, ratioText } from "./baseline.js";
 import { LETTERS } from "./letters.js";
@@ -54,14 +54,14 @@ export function comparisonTable({ refuse, changed, apart }) {
   return {
     element,
     repeats,
-    /** These runs are compared now. */
+    /** Compare these runs from now on. */
     runs(list, at) {
       runs = list;
       base = at;
       drawn = null;
       buttons();
     },
-    /** Draw what the server said of them. */
+    /** Draw the server's answer. */
     draw(summary, at) {
       if (drawn?.[0] === summary && drawn[1] === at && drawn[2] === repeats.rounds()) return;
       drawn = [summary, at, repeats.rounds()];

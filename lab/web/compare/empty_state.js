@@ -4,7 +4,7 @@ import { button, h } from "../scope.js";
 import { ask, exampleOf, paneTitle, shown } from "../runs/runs.js";
 import { LETTERS } from "./letters.js";
 
-/** Two examples of one prompt, seed and sampling, so that their speeds and texts say something about each other. */
+/** Two examples with the same prompt, seed and sampling, so that their speeds and texts can be compared. */
 function similarExamples() {
   const all = shown.examples,
     as = (x) => (({ prompt, seed, names }) => JSON.stringify([prompt, seed, names?.sampler]))(JSON.parse(x.settings));
@@ -13,7 +13,7 @@ function similarExamples() {
   return [first, second].filter(Boolean);
 }
 
-/** The title of a run, as a text; of one that was not drawn yet the server is asked. */
+/** The title of a run, as a text; for a run that was not drawn yet it is requested from the server. */
 function titleOf(run) {
   const words = new Text(" "), say = () => (words.data = ` ${paneTitle(run)} `);
   if (run.view || run.named || exampleOf(run.id)) say();

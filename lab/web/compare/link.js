@@ -1,4 +1,4 @@
-/* link: what the address of the Compare page says, read and written. */
+/* link: reads and writes the address of the Compare page. */
 import { fragment } from "../shared/address.js";
 import { LETTERS } from "./letters.js";
 
@@ -8,8 +8,8 @@ const MINE = /^(runs|at|align|base|repeat|prompts)=/;
 /** The parts of the address that other pages keep there. */
 const others = () => location.hash.slice(1).split("&").filter((part) => part.includes("=") && !MINE.test(part));
 
-/** Write the place: {runs: ids, base, way, at: token or seconds or null, repeat, set: id or ""}; without runs the set
- *  alone. */
+/** Write the place: {runs: ids, base, way, at: token or seconds or null, repeat, set: id or ""}; without runs only
+ *  the set. */
 export function write({ runs, base = 0, way = "token", at = null, repeat = "", set = "" }) {
   const clock = way === "clock";
   const mine = runs.length
@@ -19,8 +19,8 @@ export function write({ runs, base = 0, way = "token", at = null, repeat = "", s
   history.replaceState(null, "", fragment([...others(), ...mine, ...(set ? [`prompts=${set}`] : [])]));
 }
 
-/** What the address says: {runs: ids, null where it names none, base, way, at: a number or null, repeat, set: id or
- *  ""}; runs is "" where they cannot be read. */
+/** Read the address: {runs: ids, null if it names none, base, way, at: a number or null, repeat, set: id or ""};
+ *  runs is "" if they cannot be read. */
 export function read() {
   const part = (name) => new RegExp(`(?:^#|&)${name}=([^&]*)`).exec(location.hash)?.[1], named = part("runs");
   const at = part("at"), base = LETTERS.indexOf(part("base") || "A");

@@ -1,4 +1,4 @@
-/* panels: places of the page that a button opens and Escape closes; one is open at most. */
+/* panels: areas of the page that a button opens and Escape closes; at most one is open. */
 import { button } from "../scope.js";
 
 /** list: [[word of its button, panel], ...]; a panel is {element, shown(focus)}. */

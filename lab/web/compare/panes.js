@@ -8,7 +8,7 @@ import { LETTERS } from "./letters.js";
 
 const EMPTY = "No step of this run has come yet.";
 
-/** now: what is compared; its `both` is the picture of all, null where there is none. ways: ratio, why, tools, onSeek,
+/** now: what is compared; its `both` is the joint picture, null if there is none. ways: ratio, why, tools, onSeek,
  *  onMove and onAlign, as `pair` takes them. */
 export function panes(now, ways) {
   const element = h("div", { class: "runs" }),
@@ -30,14 +30,14 @@ export function panes(now, ways) {
 
   return {
     element,
-    /** Take the pictures away; the answer is the place that they showed, null where they followed the newest steps. */
+    /** Remove the pictures; returns the place that they showed, null if they followed the newest steps. */
     clear() {
       const { both } = now, place = both && !both.following ? both.at : null;
       both?.destroy();
       now.both = null;
       return place;
     },
-    /** Draw the runs, with the steps that have come before, at a place. */
+    /** Draw the runs at a place, with the steps that have already come. */
     draw(place) {
       const stores = now.runs.map((run) => run.view?.store), both = (now.both = drawn(now));
       both.root.lastElementChild.before(switcher);

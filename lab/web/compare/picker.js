@@ -1,12 +1,12 @@
-/* picker: a run to add to a comparison: of this page, of the library, or an example. */
+/* picker: chooses a run to add to a comparison: from this page, from the library, or an example. */
 import { button, formatCount, h, plural } from "../scope.js";
 import { ask, shown as lab, errorText, runTitle } from "../runs/runs.js";
 
 const DRAWN = 100; // rows that are drawn at once
 
-/** options: add(id), letter(id) of one that is compared already, full() whether no more can be. */
+/** options: add(id), letter(id) of a run that is already compared, full() whether no more can be added. */
 export function picker({ add, letter, full }) {
-  let rows = [], words = "", read = false; // whether all that is recorded is known
+  let rows = [], words = "", read = false; // whether the whole list of recorded runs is known
   const filter = h("input", { type: "search", placeholder: "Filter by name, method, model",
     "aria-label": "filter the runs", autocomplete: "off", spellcheck: "false" });
   const list = h("ul", { class: "found" }), note = h("p", { class: "quiet", role: "status" });

@@ -1,23 +1,23 @@
-/* prompt_sets: methods on a set of prompts: what each is against the first, over all, by kind, and prompt by prompt. */
+/* prompt_sets: methods on a set of prompts: each compared with the first, over all, by kind, and by prompt. */
 import { button, h, plural, formatFixed } from "../scope.js";
 import { ask } from "../runs/runs.js";
 import { current } from "../shared/address.js";
 import { isSignificant } from "./baseline.js";
 import { LETTERS } from "./letters.js";
 
-const AGAIN = 700; // ms between two looks at how far it is
-const ENOUGH = 5; // prompts from which on an interval over them says that a ratio is not 1
+const AGAIN = 700; // ms between two requests for the progress
+const ENOUGH = 5; // prompts needed for an interval over them to say that a ratio is not 1
 const between = ({ interval: [low, high], n }) =>
   h("small", null, `${formatFixed(low)} to ${formatFixed(high)}, n = ${n}`);
 
-/** A median ratio with its interval; bold where that leaves 1 out, over enough prompts. */
+/** A median ratio with its interval; bold if that excludes 1, over enough prompts. */
 const ratioOf = (one) => (!one ? "–"
   : one.n < ENOUGH ? [`× ${formatFixed(one.median)}`, between(one), h("small", null, "too few prompts to tell")]
   : isSignificant(one) ? [h("b", null, `× ${formatFixed(one.median)}`), between(one)]
   : [`× ${formatFixed(one.median)}`, between(one), h("small", null, "not distinguishable from 1")]);
 const acceptedOf = (one) => (one ? [`${formatFixed(one.mean)}`, between(one)] : "no draft");
 
-/** What the columns of the prompts hold: [head, value to sort by, cell]. */
+/** The columns of the prompts: [head, value to sort by, cell]. */
 function columns(count) {
   const own = [...LETTERS.slice(0, count)], of = (k, name) => (line) => line.cells[k]?.[name] ?? null;
   const text = (k) => (line) =>
@@ -81,7 +81,7 @@ export function setTable({ open, refuse, changed }) {
     listed();
     if (other) changed();
   }
-  /** The prompts that fit the filter, in the order that was asked for. */
+  /** The prompts that match the filter, in the chosen order. */
   function listed() {
     if (!record) return;
     const all = columns(record.methods.length), words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -112,7 +112,7 @@ export function setTable({ open, refuse, changed }) {
     if (focused) lines.querySelector(`[data-column="${focused}"]`)?.focus();
     shown.textContent = fitting.length < record.lines.length ? `${fitting.length} of ${record.lines.length}` : "";
   }
-  /** Look how far it is until it is over, or another is followed, or the page is left. */
+  /** Request the progress until it is over, or another is followed, or the page is left. */
   async function follow(answer) {
     const mine = ++turn;
     draw(answer);

@@ -1,10 +1,10 @@
-/* repeats: the compared runs decoded several times more, so that a ratio of their speeds has an interval. */
+/* repeats: the compared runs decoded several more times, so that a ratio of their speeds has an interval. */
 import { button, formatCount, h, plural } from "../scope.js";
 import { ask } from "../runs/runs.js";
 
-const LOOK = 500; // ms between two looks at repeats that go on
+const LOOK = 500; // ms between two requests for active repeats
 
-/** options: runs() that are compared, refuse(error), changed() when ratios came or went. */
+/** options: runs() that are compared, refuse(error), changed() when ratios come or go. */
 export function repeatRuns({ runs, refuse, changed }) {
   let rounds = null, timer = 0;
   const times = h("input", { type: "number", min: 3, max: 40, value: 5, "aria-label": "repeats" });
@@ -32,7 +32,7 @@ export function repeatRuns({ runs, refuse, changed }) {
       refuse(error);
     }
   }
-  /** What the server says of the repeats; asked again as long as they go on. */
+  /** Take the server's answer on the repeats; ask again while they are active. */
   function take(answer) {
     rounds = answer;
     clearTimeout(timer);
@@ -66,13 +66,13 @@ export function repeatRuns({ runs, refuse, changed }) {
     element,
     note,
     draw,
-    /** What the server said of the repeats last, or null. */
+    /** The server's last answer on the repeats, or null. */
     rounds: () => rounds,
     /** Their id, if they belong to the runs that are compared. */
     id: () => (fits() ? rounds.id : ""),
-    /** The ratio of run b to run a with its interval, where it was repeated. */
+    /** The ratio of run b to run a with its interval, if it was repeated. */
     ratio: (a, b) => rounds?.ratios?.[a]?.[b] ?? null,
-    /** Show the repeats of that id, which were made before. */
+    /** Show earlier repeats by their id. */
     restore: (id) => id !== rounds?.id && ask(`/ds/compare/repeat/${id}`).then(take, refuse),
   };
 }

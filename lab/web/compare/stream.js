@@ -1,11 +1,11 @@
-/* stream: the steps of the runs that go on, from one stream of the server; one that is refused is asked for again. */
+/* stream: the steps of the live runs, from one stream of the server; a refused stream is requested again. */
 import { phase } from "../runs/phase.js";
 import { ask, isUnreachable, isOver, GONE } from "../runs/runs.js";
 
-const WAIT = 500; // ms before a stream that was refused is asked for again; twice as long each time
+const WAIT = 500; // ms before a refused stream is requested again; doubled each time
 
-/** runs(): those that are compared. changed(): one waits, goes on or pauses; over(): one has ended; lost(kept, errors):
- *  some are gone: the runs that are not, and per run the error, or null. */
+/** runs(): those that are compared. changed(): one waits, runs or pauses; over(): one has ended; lost(kept,
+ *  errors): some are gone: the remaining runs, and per run the error, or null. */
 export function stream({ runs, changed, over, lost }) {
   let source = null, wait = WAIT;
   const later = (mine) => (setTimeout(reopen, wait, mine), (wait = Math.min(2 * wait, 15000)));
@@ -28,7 +28,7 @@ export function stream({ runs, changed, over, lost }) {
           );
       later(mine);
     });
-    /** What comes of one run. */
+    /** Take the messages of one run. */
     function hear(run, on) {
       on("head", (head) => run.view.push(head));
       on("step", (step) => {
@@ -55,7 +55,7 @@ export function stream({ runs, changed, over, lost }) {
       });
     }
   }
-  /** The stream was refused: see which runs are still there, and go on with those. */
+  /** The stream was refused: check which runs still exist, and continue with those. */
   async function reopen(mine) {
     const there = await Promise.all(runs().map((run) => ask(`/ds/run/${run.id}`).then(() => null, (error) => error)));
     if (mine !== source) return;

@@ -1,11 +1,11 @@
-/* summary: the figures of the compared runs, asked for when steps have come: at once when all is there, else now and
- * then. */
+/* summary: the figures of the compared runs, requested when steps have come: at once when all runs are complete,
+ * else from time to time. */
 import { ask } from "../runs/runs.js";
 
-const FRESH = 3000; // ms between two looks at the figures of runs that go on
+const FRESH = 3000; // ms between two requests for the figures of live runs
 
 /** now: what is compared; the server's figures become its `summary`. drawn(): they may be drawn, as they are;
- *  again(): others came, or none; refuse(error). Its answer is what looks whether to ask. */
+ *  again(): there are other figures, or none; refuse(error). Returns a function that checks whether to ask. */
 export function summaryPoll(now, { drawn, again, refuse }) {
   let asked = "", timer = 0, soon = false, last = -Infinity;
   const ids = () => now.runs.map((run) => run.id).join(),

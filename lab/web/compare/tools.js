@@ -1,12 +1,12 @@
-/* tools: what can be done with one of the compared runs, at its head, and which run it goes on from. */
+/* tools: the actions on one of the compared runs, in its header, and the run that it was forked from. */
 import { button, h } from "../scope.js";
 import { ask, isOver, open, paneTitle } from "../runs/runs.js";
 import { go } from "../shared/address.js";
 import { forms, saveMenu, viewsOf } from "../export/save.js";
 import { LETTERS } from "./letters.js";
 
-/** runs(): those that are compared; root(): the picture of all; refuse(error); choose(ids): compare these. Its answer
- *  is the elements of run k, and what draws again which run each goes on from. */
+/** runs(): those that are compared; root(): the joint picture; refuse(error); choose(ids): compare these. Returns
+ *  the elements of run k, and a function that redraws the origins of forks. */
 export function toolsOf({ runs, root, refuse, choose }) {
   function tools(k) {
     const run = runs()[k],
@@ -27,7 +27,7 @@ export function toolsOf({ runs, root, refuse, choose }) {
         "aria-label": `remove run ${LETTERS[k]}`,
       }), run.origin);
   }
-  /** Of a fork: which run it goes on from, where, and what it was called. */
+  /** For a fork: the run that it continues, the step, and the fork's name. */
   function origins() {
     for (const run of runs()) {
       const fork = run.view?.store.head?.fork, k = fork ? runs().findIndex((x) => x.id === fork.of) : -1;

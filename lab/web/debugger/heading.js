@@ -1,9 +1,9 @@
-/* heading: which run is shown and in which state, and where it was stopped and why. */
+/* heading: the displayed run and its state, and where and why it was stopped. */
 import { h } from "../scope.js";
 import { paneTitle, noStepReason } from "../runs/runs.js";
 import { numberOf } from "./breakpoints/breakpoints.js";
 
-/** nothing: the element of the view that is read while the run has no step. */
+/** nothing: the view's element that is shown while the run has no step. */
 export function heading(shared, nothing) {
   const named = h("span", { class: "quiet" }), banner = h("p", { class: "banner", role: "status" });
   function stopped() {

@@ -1,4 +1,4 @@
-/* knobs: those of a part in a form that is sent. */
+/* knobs: the knobs of a part in a form that is sent. */
 import { h } from "../scope.js";
 import { fileKnob } from "../run_form/file_knob.js";
 import { boxOf, boxText, setBox } from "../run_form/knobs.js";
@@ -12,7 +12,7 @@ function knobInput(knob, value, word, event, changed) {
   return { element: h("label", { title: knob.help }, h("span", null, word), box), read: () => boxText(box),
     wrong: () => (box.validity.badInput ? `${word} must be a number: write one, or leave it empty.` : "") };
 }
-/** The same of one that takes a file, which is brought to `path`. */
+/** The same for a knob that takes a file, which is uploaded to `path`. */
 function fileInput(knob, value, word, path, changed) {
   const element = h("div", { "data-name": knob.name }),
     of = { path, label: word, help: knob.help, most: knob.most, usual: "No file chosen" };
@@ -37,7 +37,7 @@ export function knobSet(event, changed) {
       });
       element.replaceChildren(...knobs.map((knob) => knob.element));
     },
-    /** knob -> what it says; changed: only of those that say something else than they stood at. */
+    /** knob -> its value; changed: only knobs with another value than at first. */
     values: (changed) =>
       Object.fromEntries(knobs.map(({ name, value, read }) => [name, read(), value]).filter(([, x, value]) =>
         x !== null && !(changed && x === value)

@@ -1,10 +1,10 @@
-/* lab_sync: the Debugger shows the same run at the same step as the Lab: what comes there is taken over, and where the
+/* lab_sync: the Debugger shows the same run at the same step as the Lab: it copies what comes there, and where the
  * reader goes here the Lab goes too. */
 import { ask, panes } from "../runs/runs.js";
 import { current } from "../shared/address.js";
 import { firstHit } from "./search.js";
 
-/** begun(): another run is shown from now on; moved(): the reader has gone somewhere; draw(): something has come. */
+/** begun(): another run is shown from now on; moved(): the reader has moved; draw(): something has come. */
 export function labSync(shared, { begun, moved, draw }) {
   let taking = false; // what changes now comes from the Lab
   const { store, theirs } = shared;
@@ -16,7 +16,7 @@ export function labSync(shared, { begun, moved, draw }) {
     moved();
   }
   const selected = (selection) => taking || (theirs()?.select(selection), moved());
-  /** Take over what has come, and where it is looked at. */
+  /** Copy the new steps, and the displayed place. */
   function follow() {
     if (current() !== "debugger" || !panes[0]) return;
     if (shared.pane !== panes[0]) begin();
@@ -40,7 +40,7 @@ export function labSync(shared, { begun, moved, draw }) {
     shared.mine.clear();
     begun(before);
   }
-  /** A run that is going has come to a breakpoint. */
+  /** A live run has come to a breakpoint. */
   async function halted() {
     const { pane } = shared, { broke } = pane;
     if (!broke || pane.status !== "paused" || broke.step >= store().count
@@ -57,7 +57,7 @@ export function labSync(shared, { begun, moved, draw }) {
     if (node === null || node === undefined) shared.mine.seek(i);
     else shared.mine.select({ step: i, node });
   }
-  /** Step i with all that was recorded of it. */
+  /** Step i with its full record. */
   async function whole(i) {
     const view = theirs();
     if (!view.store.whole(i)) {

@@ -1,4 +1,4 @@
-/* navigation: through a run: to where a breakpoint is met, to the next step, from decision to decision. */
+/* navigation: moving through a run: to the next breakpoint, to the next step, from decision to decision. */
 import { NONE, ask, errorText } from "../runs/runs.js";
 import { enabledConditions, list } from "./breakpoints/breakpoints.js";
 import { nearest } from "./search.js";
@@ -7,14 +7,14 @@ import { nearest } from "./search.js";
 const decidedNodes = (one) => (!one?.verdict ? []
   : [...new Set([...one.verdict.tried, ...(one.verdict.extra ? [one.nodes.length - 1] : [])])]);
 
-/** go(i, node), whole(i): of lab_sync.js; tell(sentence): why it does not go; draw(): the stop or the run's state is
- *  another. */
+/** go(i, node), whole(i): of lab_sync.js; tell(sentence): why it cannot move; draw(): the stop or the run's state
+ *  has changed. */
 export function navigation(shared, { go, whole, tell, draw }) {
   const { store, live, chosen } = shared;
   const post = (action) =>
     ask(`/ds/run/${shared.pane.id}/${action}`, { method: "POST" }).catch((error) => tell(errorText(error)));
 
-  /** The run goes on from where it has paused. */
+  /** Let the run continue from its pause. */
   function leave() {
     shared.stop = shared.pane.broke = shared.met = null;
     shared.mine.follow(true);
@@ -39,10 +39,10 @@ export function navigation(shared, { go, whole, tell, draw }) {
         list.length ? "No breakpoint is on: tick one, or add one."
           : "There is no breakpoint yet: write a condition under Breakpoints."
       );
-    if (!(await find(texts, way)) && live() && way > 0) mine.follow(true); // the next Continue lets the run go on
+    if (!(await find(texts, way)) && live() && way > 0) mine.follow(true); // the next Continue lets the run continue
   }
-  /** Go to the next step (way 1), or the one before, at which one of the conditions holds; `around`: from the end to
-   *  the beginning again. Whether there was one. */
+  /** Go to the next step (way 1), or the one before, at which one of the conditions holds; `around`: continue at
+   *  the other end. Returns whether there was one. */
   async function find(texts, way, around = false) {
     const { pane, mine } = shared, wanted = () => shared.pane === pane;
     if (!pane?.id) return false;

@@ -1,4 +1,4 @@
-/* status_line: the line below a form that says what came of what was written there. */
+/* status_line: the line below a form that shows the result of its input. */
 import { h } from "../scope.js";
 
 /** {element, say(sentence, bad)}; bad: it was refused. */

@@ -1,15 +1,15 @@
-/* step_address: the step and the node that are looked at, as the address names them. */
+/* step_address: the displayed step and node in the address. */
 import { current, fragment } from "../shared/address.js";
 import { stepLink } from "../runs/landing.js";
 
 const SETTLE = 150; // ms without a move after which the address names the step
 
-/** settle() names what is looked at, unname() takes it out again. */
+/** settle() writes them into the address, unname() removes them. */
 export function stepAddress(shared) {
   let timer = 0, written = [];
   const parts = (without) =>
     location.hash.slice(1).split("&").filter((part) => part.includes("=") && !without.test(part));
-  /** Name step and node in the address, when they have been looked at for a moment. */
+  /** Write step and node into the address, when they have been shown for a moment. */
   function settle() {
     clearTimeout(timer);
     timer = setTimeout(() => {
@@ -19,7 +19,7 @@ export function stepAddress(shared) {
       history.replaceState(null, "", fragment([...place, ...parts(/^(run|with|step|node)=/)]));
     }, SETTLE);
   }
-  /** Take them out again when another page or run is looked at: only what we put there. */
+  /** Remove them when another page or run is shown: only what was written here. */
   function unname() {
     clearTimeout(timer);
     const all = location.hash.slice(1).split("&"),

@@ -1,4 +1,4 @@
-/* toolbar: what the reader can do with the run, as buttons and as keys. */
+/* toolbar: the reader's actions on the run, as buttons and as keys. */
 import { button, h } from "../scope.js";
 
 const KEYS = [
@@ -18,7 +18,7 @@ export const keyList = () =>
         h("div", null, h("dt", null, word), h("dd", null, h("kbd", null, key), " ", h("kbd", null, letter)))
       )));
 
-/** onward(way), next(), decide(way), mark(): what is done; enable(yes): whether there is a run to do it with. */
+/** onward(way), next(), decide(way), mark(): the actions; enable(yes): whether there is a run for them. */
 export function toolbar({ onward, next, decide, mark }) {
   const all = [
     button("Continue", () => onward(1), { class: "ds-button go", title: "F8, c" }),

@@ -1,15 +1,15 @@
-/* boxes: grounds, borders and marks of an element, as rectangles. at: {x, y}, from places of the page to those of the
- * picture; into: the shape that takes them. */
+/* boxes: backgrounds, borders and marks of an element, as rectangles. at: {x, y}, from page coordinates to those
+ * of the picture; into: the shape that takes them. */
 import { s } from "../scope.js";
 import { colour, length, colourProps, round, split } from "./paint.js";
 
-/** A rectangle of the page as a shape, `grow` px larger on each side; null where nothing is to be seen of it. */
+/** A rectangle of the page as a shape, `grow` px larger on each side; null if it is invisible. */
 export function box(at, rect, props, grow = 0, radius = 0) {
   if (rect.width + 2 * grow <= 0 || rect.height + 2 * grow <= 0) return null;
   return s("rect", { x: at.x(rect.left - grow), y: at.y(rect.top - grow), width: round(rect.width + 2 * grow),
     height: round(rect.height + 2 * grow), rx: radius ? round(radius) : null, ...props });
 }
-/** The ground of an element: a colour, and its gradients. */
+/** The background of an element: a colour, and its gradients. */
 export function grounds(at, style, rect, into) {
   const radius = Math.min(parseFloat(style.borderTopLeftRadius) || 0, rect.height / 2);
   if (colour(style.backgroundColor).alpha)
@@ -70,7 +70,7 @@ export function edges(at, node, style, rect, into) {
         parseFloat(style.outlineOffset) + outline / 2, radius) || ""
     );
 }
-/** A mark that the sheet puts before an element: a rectangle in a known place. */
+/** A mark that the sheet puts before an element: a rectangle at a known place. */
 export function before(at, node, rect, into) {
   const style = getComputedStyle(node, "::before");
   if (style.content === "none" || style.position !== "absolute" || !colour(style.backgroundColor).alpha) return;

@@ -1,8 +1,8 @@
-/* lines: the lines of a text, each where it is seen. at, into: as in boxes. */
+/* lines: the lines of a text, each at its visible place. at, into: as in boxes. */
 import { s } from "../scope.js";
 import { clean, keep, colourProps, round, spot, type } from "./paint.js";
 
-/** The rows of a text as {rect, text}. rects: where it is seen; wrote: white space is shown as it was written. */
+/** The rows of a text as {rect, text}. rects: its visible places; wrote: white space is shown as written. */
 function rowsOf(node, range, rects, wrote) {
   const rows = [],
     gone = (from) => (range.setStart(node, from), range.setEnd(node, from + 1), !range.getBoundingClientRect().width);
@@ -28,7 +28,7 @@ function rowsOf(node, range, rects, wrote) {
   return rows;
 }
 
-/** The lines of a text, each where it is seen. */
+/** The lines of a text, each at its visible place. */
 export function lines(at, node, into) {
   const style = getComputedStyle(node.parentElement), range = document.createRange(),
     wrote = /pre/.test(style.whiteSpace) || /preserve/.test(style.whiteSpaceCollapse);

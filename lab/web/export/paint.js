@@ -1,7 +1,7 @@
-/* paint: computed styles as attributes of SVG: colours, lengths, fonts, and text that may stand in XML. */
+/* paint: computed styles as attributes of SVG: colours, lengths, fonts, and text that is valid in XML. */
 const TYPE = ["font-family", "font-size", "font-weight", "font-style", "letter-spacing"];
 
-/** One pixel that colours are painted on, and that measures fonts. */
+/** One pixel for painting colours, and for measuring fonts. */
 export const spot = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
 const known = new Map();
 /** A computed colour, also a mixed one, as {hex, alpha}. */
@@ -24,11 +24,11 @@ export const colourProps = (name, text) => {
 };
 const ODD = /[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]/g;
 const HALF = /[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g; // of a pair
-/** Text that may stand in XML: what may not is replaced by its sign. */
+/** Text that is valid in XML: invalid characters are replaced by their signs. */
 export const clean = (text) => text.replace(ODD, "\ufffd").replace(HALF, "\ufffd");
 export const round = (x) => +x.toFixed(2);
 
-/** Split at commas that stand in no bracket. */
+/** Split at commas outside of brackets. */
 export function split(text) {
   const parts = [""];
   let deep = 0;

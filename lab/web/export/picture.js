@@ -6,12 +6,12 @@ import { clean, colour, colourProps, round } from "./paint.js";
 import { copyShape } from "./shapes.js";
 import { s } from "../scope.js";
 
-const PAD = 16; // px of ground around it
+const PAD = 16; // px of background around it
 const LARGEST = 8192; // px of a side of a PNG
 const LEFT_OUT = "button, input, select, textarea, dialog, script, style, .aloud, .unseen, .veil, .tip";
 const KEPT = ".beams button";
 
-/** The SVG of what is seen of `element`. title: what it is, in words. */
+/** The SVG of the visible part of `element`. title: what it is, in words. */
 export function picture(element, title) {
   const frame = element.getBoundingClientRect(), wide = Math.ceil(frame.width) + 2 * PAD,
     high = Math.ceil(frame.height) + 2 * PAD;

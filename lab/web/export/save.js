@@ -1,5 +1,4 @@
-/* save: a menu of what can be taken from a page: its views as SVG and PNG, a run in other forms, and what else it
- * offers. */
+/* save: a menu of downloads from a page: its views as SVG and PNG, a run in other forms, and further offers. */
 import { button, h } from "../scope.js";
 
 /** Hand a file to the browser. */
@@ -20,7 +19,7 @@ export function viewsOf(root, of, letter = "") {
   return PARTS.map(([part, word]) => [word + after, own(part), `${word}${after} ${of}`]);
 }
 
-/** The forms in which a run can be taken, for the menu. over: whether it has ended. */
+/** The download formats of a run, for the menu. over: whether it has ended. */
 export function forms(run, over) {
   const row = (word, ...ways) => h("div", { class: "row" }, h("span", null, word), ways);
   const file = (word, path, cls) => h("a", { class: cls, href: `/ds/run/${run}/${path}`, download: "" }, word);
@@ -41,8 +40,8 @@ export function copyButton(word, text, cls = "") {
   return one;
 }
 
-/** The menu. views(): [[word, element, what it is in words], ...] as they are now; more(): further rows (elements),
- *  below. word: what the menu is called. */
+/** The menu. views(): [[word, element, what it is in words], ...] at present; more(): further rows (elements),
+ *  below. word: the menu's label. */
 export function saveMenu(views, more = () => [], word = "Save view") {
   const body = h("div", { class: "rows" }), notice = h("p", { class: "told", role: "status" });
   const menu = h("details", { class: "ds-save" }, h("summary", null, word), h("div", { class: "sheet" }, body, notice));

@@ -1,4 +1,4 @@
-/* course: the runs that a notebook shows, drawn where its cells showed them, as soon as they come near. */
+/* course: the runs of a notebook, drawn at the places of their cells, as soon as they come near the viewport. */
 import { extra, mount } from "../scope.js";
 
 /** Draw `all` in their places; shade() says light or dark. Call the returned function to draw them again, light or

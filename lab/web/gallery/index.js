@@ -1,4 +1,4 @@
-/* index: the search of a gallery. #find=words names what is looked for. */
+/* index: the search of a gallery. #find=words names the words to search for. */
 const field = /** @type {HTMLInputElement} */ (document.getElementById("find"));
 const none = document.getElementById("none");
 /** @type {NodeListOf<HTMLElement>} */
@@ -7,7 +7,7 @@ const runList = document.querySelectorAll("[data-find]");
 const families = document.querySelectorAll(".family");
 const runs = [...runList];
 
-/** Show what has every word, and name the words in the address. */
+/** Show the runs that contain every word, and put the words into the address. */
 function look() {
   const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
   for (const run of runs) run.hidden = !words.every((word) => run.dataset.find.includes(word));

@@ -1,4 +1,4 @@
-/* pages: begins what a page of a gallery draws: a recorded run, or the runs of a notebook. */
+/* pages: starts the drawing of a gallery page: a recorded run, or the runs of a notebook. */
 import { course } from "./course.js";
 import { drawTrace } from "./trace.js";
 

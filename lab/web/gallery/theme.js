@@ -1,4 +1,4 @@
-/* theme: light or dark before anything is drawn, as it was chosen here, or as the system has it. It is read on its own,
+/* theme: light or dark before anything is drawn, as chosen here, or as the system has it. It is loaded on its own,
  * in the head of every page of a gallery. */
 const THEME = "decodescope-theme", system = matchMedia("(prefers-color-scheme: dark)");
 const readStored = () => {

@@ -1,12 +1,12 @@
-/* trace: one recorded run on a page of a gallery: its picture, its tour, and the place that the address names. */
+/* trace: one recorded run on a page of a gallery: its picture, its tour, and the place in the address. */
 import { mount } from "../scope.js";
 import { walk } from "../tour/walk.js";
 
 /** Draw the run of `given` ({messages, views, without, stops}); shade() says light or dark. Call the returned
  *  function to draw it again, light or dark. */
 export function drawTrace(given, shade) {
-  let begun = false; // what is shown at first needs no name
-  /** Name what is shown in the address; while it plays, the step where it stops. */
+  let begun = false; // the initial place needs no name
+  /** Write the displayed place into the address; while it plays, the step where it stops. */
   const named = () => {
     if (!begun || view.playing) return;
     const chosen = view.selection?.step === view.at ? `&node=${view.selection.node}` : "";
@@ -21,7 +21,7 @@ export function drawTrace(given, shade) {
   tour.update(false);
   document.getElementById("tour").replaceWith(tour.element);
 
-  /** Go to the step and the node that the address names; a step that the run has not is passed over. */
+  /** Go to the step and the node in the address; a step that the run does not have is ignored. */
   const arrive = () => {
     const [step, node] = ["step", "node"].map((name) => {
       const digits = new RegExp(`[#&]${name}=([0-9]{1,7})(?:&|$)`).exec(location.hash)?.[1];

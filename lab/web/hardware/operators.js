@@ -57,7 +57,7 @@ export function operatorsTable() {
     element,
     note,
     lanes,
-    /** Draw what the server answered: {step, rows}, or {rows: [], trouble}. */
+    /** Draw the server's answer: {step, rows}, or {rows: [], trouble}. */
     show: (answer) => ((operators = answer), draw()),
   };
 }

@@ -1,11 +1,12 @@
-/* prices: what the passes of a run take, measured and by the cost model, here and on another machine. */
+/* prices: the time of a run's passes, measured and by the cost model, here and on another machine. */
 import { formatCount, h, passWord, roofPoint, plural, formatFixed } from "../scope.js";
 import { kindOf, phaseIcon, time } from "./roofline.js";
 import { BOUNDS, row, table } from "./tables.js";
 
 const times = (x) => `× ${formatFixed(x)}`;
-const off = (x) => x.s / x.model; // of a kind of passes: by the clock, over the model
-/** How far the model is off on the run's own machine, for every price of another one. home: prices there, or null. */
+const off = (x) => x.s / x.model; // for a kind of passes: clock over model
+/** The error of the model on the run's own machine, shown with every price of another one. home: prices there, or
+ *  null. */
 export function errorOf(home) {
   const ratios = (home?.rows || []).map(off);
   if (!ratios.length) return "How far the model is off on this run's own machine is not known.";
@@ -15,7 +16,8 @@ export function errorOf(home) {
 }
 
 const percent = (x) => (x === null || x === undefined ? "–" : `${(100 * x).toFixed(x < 0.1 ? 1 : 0)} %`);
-/** What the steps of a run reached of its machine, and what of that stayed, in words. steps: of `worked`, or null. */
+/** The share of the machine's limits that the steps reached, and how much of that work was kept, in words.
+ *  steps: of `worked`, or null. */
 export function workedOf(steps) {
   if (!steps?.rows) return "";
   const all = `Of ${formatCount(steps.rows)} rows that were checked ${formatCount(steps.tokens)} tokens stayed `
@@ -25,8 +27,8 @@ export function workedOf(steps) {
       + "what the machine could do went into the text. MBU counts weights and cache, MFU all operations.";
 }
 
-/** In how many threads passes run on the server's machine, who says so, and what passes take in each number; "" where
- *  it does not say. */
+/** The number of threads of passes on the server's machine, who set it, and the time of passes in each number; ""
+ *  if it does not say. */
 export function threadsOf(threads) {
   if (!threads) return "";
   const { number, of, fixed, rows, ms } = threads, took = Object.entries(ms).map(([n, each]) =>
@@ -35,13 +37,13 @@ export function threadsOf(threads) {
     + (took.length ? `: over ${rows.join(" and ")} rows ${took.join(", ")}.` : ".");
 }
 
-/** Of the models that run compiled, what compiling took, as sentences; nothing where none does. */
+/** The compile times of models that run compiled, as sentences; nothing if there are none. */
 export function compiledOf(sentences) {
   return (sentences || []).map((x) => ` ${x}`).join("");
 }
 
-/** The passes by kind as a table. machine: that of the run; home, there: prices on it and on another, or null; worked:
- *  what the run reached of its own machine. */
+/** The passes by kind as a table. machine: that of the run; home, there: prices on it and on another, or null;
+ *  worked: the performance of the run on its own machine. */
 export function passesTable(machine, home, there, worked) {
   const rows = home?.rows || there?.rows || [],
     beside = (x) => there?.rows.find((y) => y.lane === x.lane && y.phase === x.phase);
@@ -66,7 +68,7 @@ export function passesTable(machine, home, there, worked) {
   }));
 }
 
-/** Time per token as bars, a group for each machine that is priced; empty where none is. */
+/** Time per token as bars, a group for each priced machine; empty if there is none. */
 export function tokenBars(home, there) {
   const groups = [];
   if (home?.token)
@@ -90,7 +92,7 @@ export function tokenBars(home, there) {
   });
 }
 
-/** What the other machine changes, in a sentence; both gains are the model's. */
+/** The effect of the other machine, in a sentence; both gains are the model's. */
 export function verdictOf(home, there) {
   const bound = (one) => [...one.rows].filter((x) => x.phase !== "prefill").sort((a, b) => b.model - a.model)[0];
   const gain = home && there && home.speedup && there.speedup ? there.speedup / home.speedup : 0,

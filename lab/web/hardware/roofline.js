@@ -1,5 +1,5 @@
 /* roofline: the drawing of the Hardware page. Prompt a triangle, draft a diamond, check a disc; measured filled,
- * modelled hollow; the present step's check is ringed. */
+ * modelled hollow; a ring marks the present step's check. */
 import { decides, formatCount, formatTime, passName, passWord, s, formatScaled } from "../scope.js";
 
 /** Seconds as people read them, also very few. */

@@ -1,10 +1,10 @@
-/* surface: the speed over one token at a time, by the share of tokens that is accepted and the length of the draft. */
+/* surface: the speed relative to one token at a time, by the share of accepted tokens and the length of the draft. */
 import { h, formatFixed } from "../scope.js";
 import { scrollBox, table } from "./tables.js";
 
 export function surfaceTable() {
   const element = scrollBox("the speed-up"), note = h("p", { class: "quiet" });
-  /** one: a machine's prices, or none; error: how far the model is off, where they are those of another machine. */
+  /** one: a machine's prices, or none; error: the error of the model, if they are those of another machine. */
   function draw(one, error) {
     const speeds = one?.surface;
     element.parentElement.hidden = !speeds;

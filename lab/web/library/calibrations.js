@@ -1,9 +1,9 @@
-/* calibrations: those of decodescope calibrate that lie on this machine, each with its curve. */
+/* calibrations: the calibrations of decodescope calibrate on this machine, each with its curve. */
 import { ask } from "../runs/runs.js";
 import { button, formatCount, h } from "../scope.js";
 import { calibration } from "../run_form/calibration.js";
 
-/** The list; nothing is seen of it where there is none. */
+/** The list; it is hidden if there are none. */
 export function calibrations() {
   const rows = h("tbody"), view = calibration();
   const heads = ["name", "value", "promises", "texts", "models"].map((x) => h("th", { scope: "col" }, x));

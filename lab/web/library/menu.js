@@ -1,5 +1,4 @@
-/* menu: what else can be done with a trace: another name, delete, save in one of three forms. One menu is open at
- * most. */
+/* menu: further actions on a trace: rename, delete, save in one of three forms. At most one menu is open. */
 import { button, h } from "../scope.js";
 import { listedTitle } from "./trace_list.js";
 
@@ -9,7 +8,7 @@ const close = (root, node) =>
 /** Close the menus in `root` whenever something else is clicked. */
 export const closeOnClick = (root) => document.addEventListener("click", (event) => close(root, event.target));
 
-/** The menu of a row of the table `root`. rename(), remove(): what its two first items do. */
+/** The menu of a row of the table `root`. rename(), remove(): the actions of its first two items. */
 export function menu(row, root, { rename, remove }) {
   const link = (word, path) => h("a", { href: `/ds/run/${row.run}/${path}`, download: "" }, word);
   const element = h("details", { class: "more" },

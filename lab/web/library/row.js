@@ -1,4 +1,4 @@
-/* row: a trace as a row of the table: its name, its figures, and what can be done with it. */
+/* row: a trace as a row of the table: its name, its figures, and its actions. */
 import { label } from "../shared/exactness.js";
 import { button, formatCount, h, size, formatFixed } from "../scope.js";
 import { timestamp } from "../shared/timestamp.js";
@@ -6,8 +6,8 @@ import { bars } from "./bars.js";
 import { menu } from "./menu.js";
 import { listedTitle } from "./trace_list.js";
 
-/** The box in which a trace gets another name. wanted(): whether it still does; done(text), or done(null) to leave the
- *  one it has. */
+/** The box for renaming a trace. wanted(): whether it is still open; done(text), or done(null) to leave the old
+ *  name. */
 function nameBox(row, { wanted, done }) {
   const box = h("input", { type: "text", maxlength: 80, "aria-label": `name of ${listedTitle(row)}` });
   box.value = row.title || "";
@@ -20,7 +20,8 @@ function nameBox(row, { wanted, done }) {
   return box;
 }
 
-/** The cells of method, model and figures, or one that says why there are none; most, place: as `bars` takes them. */
+/** The cells of method, model and figures, or one cell with the reason why there are none; most, place: as `bars`
+ *  takes them. */
 function figures(row, most, place) {
   if (row.trouble) return h("td", { class: "wrong", colspan: 6 }, row.trouble);
   return [

@@ -4,12 +4,13 @@ import { fragment, panel } from "../shared/address.js";
 import { FEWEST, LETTERS, MOST } from "../compare/letters.js";
 import { listedTitle } from "./trace_list.js";
 
-/** find(run): its row, or nothing; say(words, ...ways); changed(): others are chosen; left(): none, by "Not now". */
+/** find(run): its row, or nothing; say(words, ...ways); changed(): the choice has changed; left(): none is chosen,
+ *  by "Not now". */
 export function createSelection({ find, say, changed, left }) {
   /** @type {string[]} */
   let chosen = [];
 
-  /** Choose a run for the comparison, or take it out again. */
+  /** Add a run to the comparison, or remove it. */
   function compare(run) {
     if (chosen.length >= MOST && !chosen.includes(run))
       return choose(chosen, `Not more than ${MOST} runs stand beside each other: take one out first, or open these. `);
@@ -34,15 +35,15 @@ export function createSelection({ find, say, changed, left }) {
       ), runs = `runs=${chosen}`;
     choose([]);
     location.hash = fragment([...others, runs], "compare");
-    setTimeout(() => panel()?.focus({ preventScroll: true })); // behind the change of the page
+    setTimeout(() => panel()?.focus({ preventScroll: true })); // after the change of the page
   }
-  /** Keep those runs for which `wanted` holds. */
+  /** Keep the runs for which `wanted` holds. */
   const keep = (/** @type {(run: string) => boolean} */ wanted) =>
     chosen.every(wanted) || choose(chosen.filter(wanted));
   return {
     runs: () => chosen,
     keep,
-    /** The button that takes a run into the comparison; it shows the letter that the run has there. */
+    /** The button that adds a run to the comparison; it shows the run's letter there. */
     button(row) {
       const k = chosen.indexOf(row.run);
       return button(LETTERS[k] ?? "Compare", () => compare(row.run), { class: "ds-button compare",

@@ -1,4 +1,4 @@
-/* table: the traces of this machine, a row each: drawn, walked with keys, named, kept, deleted and brought back. */
+/* table: the traces of this machine, a row each: drawn, walked with keys, renamed, kept, deleted and restored. */
 import { button, formatCount, h } from "../scope.js";
 import { closeOnClick } from "./menu.js";
 import { line } from "./row.js";
@@ -22,8 +22,8 @@ const tableFrame = (body) =>
 /** The class of the cell that holds a part of a row, such as "name". */
 const partOf = (element) => element.closest("td, th")?.className.split(" ")[0];
 
-/** matching(): the rows that the filter leaves; choice: of runs to compare; show(run); say(words, ...ways); redraw():
- *  the page, and this table with it. */
+/** matching(): the rows that pass the filter; choice: of runs to compare; show(run); say(words, ...ways);
+ *  redraw(): the page, and this table with it. */
 export function traces({ shelf, choice, matching, show, say, redraw }) {
   const { act, find } = shelf, body = h("tbody"), element = tableFrame(body);
   const none = h("p", { class: "none quiet" });
@@ -70,7 +70,7 @@ export function traces({ shelf, choice, matching, show, say, redraw }) {
   return {
     element,
     none,
-    /** Draw these rows; empty: what is said where nothing is recorded yet, or ""; most: as `bars` takes it. */
+    /** Draw these rows; empty: the text if nothing is recorded yet, or ""; most: as `bars` takes it. */
     draw(rows, empty, most) {
       const was = document.activeElement, at = body.contains(was) && was.closest("tr")?.dataset.run,
         part = at && partOf(was);

@@ -3,12 +3,12 @@
 import { ask, runTitle } from "../runs/runs.js";
 import { current } from "../shared/address.js";
 
-const AGAIN = 400; // ms until rows that have no figures yet are asked for again
+const AGAIN = 400; // ms until rows without figures are requested again
 
-/** What a run is called in the list; nothing of a run that is not in it. */
+/** The name of a run in the list; nothing for a run that is not in it. */
 export const listedTitle = (row) => row && runTitle(row);
 
-/** What the words of the filter are sought in. */
+/** The text that the filter searches. */
 const searchText = (row) =>
   [listedTitle(row), row.run, row.text, row.called, JSON.stringify(row.method || {}), row.model, row.end].join("\n")
     .toLowerCase();
@@ -34,7 +34,7 @@ export function createTraceList({ changed, refuse }) {
   }
   return {
     read,
-    /** What the server said last: rows, bytes that they take and may take at most; null: nothing yet. */
+    /** The server's last answer: rows, bytes that they take and may take at most; null: nothing yet. */
     list: () => list,
     find: (run) => rows().find((row) => row.run === run),
     /** The traces, without the examples, that hold all words of a text. */
@@ -42,7 +42,7 @@ export function createTraceList({ changed, refuse }) {
       const parts = text.toLowerCase().split(/\s+/).filter(Boolean);
       return rows().filter((row) => !row.example && parts.every((part) => searchText(row).includes(part)));
     },
-    /** Do something to a trace, then look again; the focus goes back to where it was in the table, or to `after`. */
+    /** Change a trace, then read the list again; the focus goes back to its place in the table, or to `after`. */
     async act(run, what, value, after) {
       try {
         await post(`/${run}/${what}`, value);

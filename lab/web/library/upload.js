@@ -1,18 +1,18 @@
-/* upload: traces that are brought here as files, chosen or dropped: each is sent, and what became of it is said. */
+/* upload: traces that are added as files, chosen or dropped: each is sent, and the result is shown. */
 import { button, h } from "../scope.js";
 import { ask } from "../runs/runs.js";
 import { current } from "../shared/address.js";
 
-const LARGEST = 64; // MiB of a file that is added
+const LARGEST = 64; // MiB of an added file at most
 
-/** page: the element that shows that files are over it; shelf: which is read again; show(run); say, refuse: of a
- *  notice. */
+/** page: the element that shows that files are dragged over it; shelf: the list, which is read again; show(run);
+ *  say, refuse: of a notice. */
 export function uploadArea({ page, shelf, show, say, refuse }) {
   const file = h("input", { type: "file", accept: ".dstrace", multiple: "", hidden: "", tabindex: -1,
     "aria-hidden": "true" });
   const drop = h("span", { class: "drop", "aria-hidden": "true" }, "drop a trace here");
 
-  /** Send the files one after the other: what was taken, and what is wrong with the others. */
+  /** Send the files one after another; report what was accepted, and what is wrong with the others. */
   async function sent(files) {
     const taken = [], wrong = [];
     for (const one of files) {

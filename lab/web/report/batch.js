@@ -1,12 +1,12 @@
-/* batch: one method on a set of prompts: what to run, how far it is, and what was refused. The runs are queued by the
- * server one at a time, or several in step; it goes on when this page is left. */
+/* batch: one method on a set of prompts: the settings, the progress, and what was refused. The server queues the
+ * runs one at a time, or several in step; it continues when this page is left. */
 import { button, h, plural } from "../scope.js";
 import { ask, errorText, withModels, shown as lab } from "../runs/runs.js";
 import { current, fragment } from "../shared/address.js";
 import { prompts } from "../run_form/prompts.js";
 import { batchList } from "./batch_list.js";
 
-const AGAIN = 500; // ms between two looks at how far it is
+const AGAIN = 500; // ms between two requests for the progress
 const ABREAST = 32; // prompts at a time, at most
 
 /** The state of the batch: how far it is, and the prompts that were refused. */
@@ -45,8 +45,8 @@ function progress(stop) {
   };
 }
 
-/** The panel. methods(): [[run, words], ...] of the recorded ones; reported(runs): its end, with the runs to report on;
- *  moved(): another batch is followed, or none. */
+/** The panel. methods(): [[run, words], ...] of the recorded ones; reported(runs): called at its end, with the
+ *  runs to report on; moved(): another batch is followed, or none. */
 export function batch({ methods, reported, moved }) {
   let id = null, turn = 0, asked = false;
   const notice = h("p", { class: "told", role: "alert" });
@@ -83,7 +83,7 @@ export function batch({ methods, reported, moved }) {
     far.draw(record);
     start.setAttribute("aria-disabled", String(!record.over));
   }
-  /** Look how far it is until it is over, or another is followed. */
+  /** Request the progress until it is over, or another is followed. */
   async function follow(name) {
     const mine = ++turn;
     id = name;
@@ -142,7 +142,7 @@ export function batch({ methods, reported, moved }) {
     opener,
     earlier: others.element,
     id: () => id,
-    /** The page is looked at again, and its address names this batch, or none. */
+    /** The page is shown again, and its address names this batch, or none. */
     shown(name) {
       listed();
       const wanted = name || id;

@@ -1,5 +1,4 @@
-/* batch_list: the batches that there are, also those of a server before this one, each with the report over its
- * runs. */
+/* batch_list: the existing batches, including those of an earlier server, each with the report over its runs. */
 import { button, h, plural } from "../scope.js";
 import { ask } from "../runs/runs.js";
 import { timestamp } from "../shared/timestamp.js";
@@ -18,7 +17,7 @@ export function batchList(reported) {
       button("Report", () => reported(one.runs), { class: "ds-button small", disabled: one.runs.length ? null : "",
         "aria-label": `report on ${plural(one.runs.length, "run")} of ${one.called}, ${timestamp(one.at)}` }),
       h("b", null, one.called || "not begun"), h("span", { class: "quiet" }, about(one)));
-  /** Ask which there are. */
+  /** Request the list. */
   async function read() {
     const over = (await ask("/ds/batch")).batches.filter((one) => one.over);
     element.hidden = !over.length;

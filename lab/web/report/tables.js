@@ -5,9 +5,9 @@ import { fragment } from "../shared/address.js";
 
 const WIDE = 140, HIGH = 10; // px of a bar
 const LONG = 24; // letters of a cell that may be broken into lines
-const TOKENS = ["drafted", "came", "behind"]; // columns that hold text of the run, where the first one does
+const TOKENS = ["drafted", "came", "behind"]; // columns that contain text of the run, where the first one does
 const PLACE = "run, step"; // the column that names a place
-const SHOWN = 25; // rejections that are listed at first, and with every further press
+const SHOWN = 25; // rejections that are listed at first, and added with every press
 
 const bar = (share) => (share === null ? null
   : s("svg", { class: "bar", width: WIDE, height: HIGH, viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none",
@@ -19,12 +19,12 @@ const cellClass = (head, word, k) =>
 const heads = (words) => h("thead", null, h("tr", null, words.map((word) => addTerm(h("th", { scope: "col" }, word)))));
 const scrollBox = (title, sheet) => h("div", { class: "wide", tabindex: 0, role: "group", "aria-label": title }, sheet);
 const matches = (death, where) => Object.entries(where).every(([name, value]) => String(death[name]) === value);
-/** The address at which the Debugger shows where a draft was rejected. There nodes are counted behind the root. */
+/** The address at which the Debugger shows where a draft was rejected. There nodes are counted after the root. */
 const place = (death, runs) =>
   fragment([`run=${runs[death.run]}`, `step=${death.step}`, `node=${death.node + 1}`], "debugger");
 
-/** A table of the report. deaths: the rejections that its rows count, runs: the ids of the runs; show(where, words):
- *  list those that a row counts. */
+/** A table of the report. deaths: the rejections that its rows count, runs: the ids of the runs; show(where,
+ *  words): list those that a row counts. */
 export function table({ title, about, head, rows, bars, below, where = [] }, deaths = [], runs = [], show = null) {
   const under = where.map((one) => deaths.filter((death) => one && matches(death, one)));
   const words = [...head, ...(bars.length ? [""] : []), ...(where.length && show ? ["rejected"] : [])];
@@ -46,8 +46,8 @@ export function table({ title, about, head, rows, bars, below, where = [] }, dea
     below.map((sentence) => h("p", { class: "quiet" }, sentence)));
 }
 
-/** The rejections one by one. died: how many there are, also not listed ones;  begins: how the prompts of the runs
- *  begin. */
+/** The rejections one by one. died: their number, including those that are not listed;  begins: how the prompts of
+ *  the runs begin. */
 export function rejections({ deaths, died, begins }, runs) {
   let where = {}, words = "", many = SHOWN;
   const about = h("p", { class: "quiet", role: "status" }), rows = h("tbody");
@@ -81,7 +81,7 @@ export function rejections({ deaths, died, begins }, runs) {
   draw();
   return {
     element: deaths.length ? section : null,
-    /** List those that a row of another table counts, and look at them. */
+    /** List the rejections that a row of another table counts, and scroll to them. */
     show(chosen, said) {
       show(chosen, said);
       section.focus({ preventScroll: true });

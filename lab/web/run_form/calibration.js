@@ -8,7 +8,7 @@ const HIGH = TOP + CHART + GAP + BARS + FOOT;
 const TESTS = { binomial: "a binomial test", hoeffding: "Hoeffding's bound",
   hoeffding_bentkus: "the bound of Hoeffding and Bentkus" };
 
-/** What one point says: a value, its risk, and what became of it. */
+/** The words for one point: a value, its risk, and the test result. */
 function pointText({ curve, value, halves }, k) {
   const [at, risk, p, passed] = curve[k], first = curve.findIndex((x) => !x[3]);
   const fate = passed ? (at === value ? "passed, chosen" : "passed")
@@ -17,7 +17,7 @@ function pointText({ curve, value, halves }, k) {
     + `${formatCount(halves.chosen[k])} of ${formatCount(halves.count)} `
     + "halves chose it.";
 }
-/** What is promised, and what halves of the texts say of it. */
+/** The promise, and the result on halves of the texts. */
 function linesOf({ word, test, delta, eps, n, models, max_new_tokens: most, halves }) {
   const { count, none, held, above } = halves, names = Object.values(models);
   return [
@@ -33,7 +33,7 @@ function linesOf({ word, test, delta, eps, n, models, max_new_tokens: most, halv
   ];
 }
 
-/** Of thresholds by exit: what the procedure promises, and what they do on the tokens that they were found on. */
+/** For thresholds by exit: the procedure's promise, and their results on the tokens that they were computed from. */
 const exitLines = ({ promise, wrong, models }) => [`Thresholds ${promise}${Object.values(models).length
   ? `, on ${Object.values(models).join(" and ")}` : ""}.`,
 `Of these tokens ${prob(wrong)} leave at an exit that disagrees with the whole model.`];
@@ -49,7 +49,7 @@ function curveGrid({ part, knob, curve, value, halves }) {
 const exitGrid = ({ part, knob, exits }) => grid(`${part}.${knob}`, ["exit", "threshold", "agreed", "leave there"],
   exits.map((shares, k) => [k + 1, ...shares.map(prob)]));
 
-/** The drawing, `wide` px across; at: the point that is looked at. */
+/** The drawing, `wide` px across; at: the selected point. */
 function drawCurve(one, wide, at) {
   const { curve, delta, value, halves } = one, n = curve.length, each = (wide - LEFT - RIGHT) / n;
   const top = 1.15 * Math.max(delta, ...curve.map((x) => x[1])), low = TOP + CHART, foot = low + GAP + BARS;
@@ -78,7 +78,7 @@ function drawCurve(one, wide, at) {
   return shown;
 }
 
-/** An empty view; show(name, its): a calibration in it, `its`: what the head of a run says of its own. */
+/** An empty view; show(name, its): a calibration in it, `its`: the description in the head of a run. */
 export function calibration() {
   const title = h("h2"), lead = h("span", { class: "quiet" }), other = h("p", { class: "ds-refusal", role: "alert" });
   const svg = s("svg", { height: HIGH, "aria-hidden": "true" }), twin = h("div", { class: "twin" });
@@ -114,7 +114,7 @@ export function calibration() {
     go(at + way);
   });
 
-  /** Show a calibration; the promise ends when it is there, or a sentence says why not. */
+  /** Show a calibration; the promise resolves when it is shown, or a sentence says why not. */
   async function show(name, its = null) {
     const mine = ++turn;
     title.textContent = `Calibration ${name}`;

@@ -1,4 +1,4 @@
-/* example_prompts: texts that the shipped models do well, those of the examples, to be put into the controls. */
+/* example_prompts: texts that the shipped models write well, those of the examples, to be put into the controls. */
 import { button, h } from "../scope.js";
 import { onChange, shown } from "../runs/runs.js";
 
@@ -9,8 +9,8 @@ const target = ({ models }) => models?.target ?? "";
 export function examplePrompts() {
   const element = h("div", { class: "ds-prompts", role: "group", "aria-label": "prompts to begin with" });
   let own = new Set(); // models that only some of the prompts are for
-  /** A prompt that is for another model than the others comes with that model and its method, and so does one of the
-   *  others where such a model is chosen. */
+  /** A prompt for another model than the others comes with that model and its method. So does one of the others if
+   *  such a model is chosen. */
   function use(one) {
     const { names, settings, models, prompt, chat } = one, now = JSON.parse(shown.settings);
     const other = target(now) !== target(one) && (own.has(target(now)) || own.has(target(one)));
@@ -20,7 +20,7 @@ export function examplePrompts() {
     const words = prompt.split(/\s+/);
     return words.slice(0, WORDS).join(" ") + (words.length > WORDS ? "…" : "");
   };
-  /** How a prompt begins, or ends where another one begins alike. */
+  /** The beginning of a prompt, or its end if another one begins in the same way. */
   const brief = (prompt, all) => all.some((x) => x !== prompt && begins(x) === begins(prompt))
     ? `…${prompt.split(/\s+/).slice(-WORDS).join(" ")}` : begins(prompt);
   let filled = null;

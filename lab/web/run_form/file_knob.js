@@ -3,16 +3,16 @@
 import { button, h } from "../scope.js";
 import { ask, errorText } from "../runs/runs.js";
 
-const known = new WeakMap(); // host -> what draws a value into it
+const known = new WeakMap(); // host -> the function that draws a value into it
 
-/** The input of such a knob in `host`. of: path (where the file goes), label, help, usual (said without a file) and
- *  most (bytes); value: what the knob holds; set(value): let it hold another. */
+/** The input of such a knob in `host`. of: path (the upload address), label, help, usual (the text without a file)
+ *  and most (bytes); value: the knob's value; set(value): change it. */
 export function fileKnob(host, of, value, set) {
   if (!known.has(host) || !host.firstChild) known.set(host, chooser(host, of, set));
   known.get(host)(value || "");
 }
 
-/** Fill `host`; the answer draws a value into it. */
+/** Fill `host`; the returned function draws a value into it. */
 function chooser(host, of, set) {
   const box = h("input", { type: "file", hidden: "", tabindex: -1 });
   const named = h("output", { class: "name" }), refused = h("p", { class: "ds-refusal", role: "alert", hidden: "" });
@@ -26,7 +26,7 @@ function chooser(host, of, set) {
     h("b", null, of.label), h("small", null, of.help), h("div", { class: "ways" }, named, choose, drop), box, refused);
   box.addEventListener("change", async () => {
     const [file] = box.files;
-    box.value = ""; // the same one may be chosen again, after it was changed
+    box.value = ""; // the same file may be chosen again, after it was changed
     if (!file) return;
     say();
     try {

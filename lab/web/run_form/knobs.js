@@ -4,11 +4,11 @@ import { h } from "../scope.js";
 import { fileKnob } from "./file_knob.js";
 import { ask, isUnreachable, errorText } from "../runs/runs.js";
 
-const SLIDER = 130; // positions of a slider, so that each is a pixel or two; a longer range gets a number box alone
+const SLIDER = 130; // positions of a slider, so that each is a pixel or two; a longer range gets only a number box
 
-const AGAIN = 1000; // ms until a server that is not there is asked again
+const AGAIN = 1000; // ms until a server that does not answer is asked again
 let coming = null; // kind -> name -> {title, knobs}, once it is there
-/** What all parts declare of their knobs, asked for once. It rejects where the server refuses. */
+/** The declarations of all knobs, requested once. It rejects if the server refuses. */
 export const knobDeclarations = () => (coming ??= fetchDeclarations());
 async function fetchDeclarations() {
   for (;;)
@@ -20,7 +20,7 @@ async function fetchDeclarations() {
     }
 }
 
-/** The input of a knob that is no file. A list is written as text, with commas; the server reads it. */
+/** The input of a knob that takes no file. A list is written as text, with commas; the server parses it. */
 export function boxOf({ type, choices = [], lines, low, high, step, auto }) {
   if (choices.length) return h("select", null, choices.map((x) => h("option", { value: x }, String(x))));
   if (type === "bool") return h("input", { type: "checkbox" });
@@ -31,17 +31,17 @@ export function boxOf({ type, choices = [], lines, low, high, step, auto }) {
   return lines ? h("textarea", { rows: 3, spellcheck: "false" })
     : h("input", { type: "text", autocomplete: "off", spellcheck: "false", autocapitalize: "off" });
 }
-/** What an input says; null: nothing. */
+/** The value of an input; null: nothing. */
 export const boxText = (box) => (box.type === "checkbox" ? box.checked
   : box.dataset.auto && !Number.isNaN(Number(box.value)) ? (box.value.trim() === "" ? null : Number(box.value))
   : box.type !== "number" ? box.value : box.value === "" ? null : Number(box.value));
-/** Let an input say this; one that says it already is left alone, with the place at which somebody writes. */
+/** Set the value of an input; if it has that value already, it is left alone, with the text cursor. */
 export function setBox(box, value) {
   if (box.type === "checkbox") box.checked = value;
   else if (boxText(box) !== value) box.value = value ?? "";
 }
 
-/** A slider for a number between two bounds, unless it had too many positions to be met. */
+/** A slider for a number between two bounds, unless it has too many positions to hit. */
 function sliderOf({ type, choices = [], low, high, step, auto }, word) {
   const by = step ?? (type === "int" ? 1 : 0.01);
   if (auto || choices.length || !["int", "float"].includes(type)) return null;
@@ -76,9 +76,9 @@ function row(knob, id, path, set) {
 }
 
 const panels = new Map(); // kind -> its panel
-let wanted = {}; // what was to be shown last: a panel may come after that was said
-/** The panel of the parts of a kind in `host`. of: {kind, shown: names}; held: {part: {knob: value}} of those that were
- *  set, the others have the `value` that they are declared with; set(held): they are others. */
+let wanted = {}; // the last request to show knobs: a panel may come after it
+/** The panel of the parts of a kind in `host`. of: {kind, shown: names}; held: {part: {knob: value}} of the knobs
+ *  that were set, the others have their declared `value`; set(held): they have changed. */
 export function panel(host, of, held, set) {
   if (panels.get(of.kind)?.host !== host) panels.set(of.kind, panelIn(host, of));
   panels.get(of.kind).put(held || {}, set);

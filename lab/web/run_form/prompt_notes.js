@@ -1,5 +1,5 @@
-/* prompt_notes: the place under the prompt: what a chat template makes of it, notes on its special tokens, and prompts
- * to begin with. */
+/* prompt_notes: the place under the prompt: its text in the chat template, notes on its special tokens, and
+ * example prompts. */
 import { h } from "../scope.js";
 import { examplePrompts } from "./example_prompts.js";
 
@@ -11,7 +11,7 @@ const remarks = h("ul", { class: "ds-remarks", role: "status", hidden: "" });
 /** Its place. */
 export const placePromptNotes = (host) => host.replaceChildren(whole, remarks, examplePrompts());
 
-/** Show the text that the model is given, "" where it is the prompt itself, and the notes on it. */
+/** Show the text that the model is given, "" if it is the prompt itself, and the notes on it. */
 export function showPromptNotes(words, notes) {
   whole.hidden = !words;
   if (text.textContent !== words) text.textContent = words;

@@ -1,11 +1,11 @@
-/* prompts: a set of prompts to run a method on: pasted, from a file, or LabBench's, with the kinds that are wanted. */
+/* prompts: a set of prompts for a method: pasted, from a file, or LabBench's, with the chosen kinds. */
 import { h, plural } from "../scope.js";
 import { ask } from "../runs/runs.js";
 
 const LARGEST = 16; // MiB of a file
 const WAYS = [["text", "text, one prompt a line"], ["file", "a file"], ["labbench", "LabBench"]];
 
-/** The text of a file; an error says what is wrong with it. */
+/** The text of a file; an error names its fault. */
 async function textOf(file) {
   if (file.size > LARGEST * 2 ** 20)
     throw new Error(`${file.name} is larger than ${LARGEST} MiB, the limit: choose a smaller file.`);

@@ -3,13 +3,13 @@
 import { button, h } from "../scope.js";
 import { ask, onChange, panes, shown, onStep } from "../runs/runs.js";
 
-const WAIT = 150; // ms after a change of the controls before they are held against the run
-const MOST = 4; // differences in words
+const WAIT = 150; // ms after a change of the controls before they are compared with the run
+const MOST = 4; // differences listed in words
 const WAYS = { command: "Command", python: "Python", link: "Link" };
 const state = { asked: "", differs: [], settings: "", timer: 0 };
 const listeners = new Set();
 
-/** What is asked: this run, with what is known of it, and these settings. */
+/** The question: this run, with its known state, and these settings. */
 const key = () => `${panes[0]?.id} ${!!panes[0]?.view.store.head} ${shown.settings}`;
 
 function look() {
@@ -18,7 +18,7 @@ function look() {
   clearTimeout(state.timer);
   state.timer = setTimeout(compareSettings, WAIT);
 }
-/** Hold the controls against the run that is shown. */
+/** Compare the controls with the displayed run. */
 async function compareSettings() {
   const mine = state.asked, run = panes[0]?.view.store.head && panes[0].id;
   const { differs = [], settings = "" } = run && shown.settings
@@ -39,7 +39,7 @@ function watch(listener) {
 /** The controls have changed. */
 export const checkSettings = look;
 
-/** The line over the picture that says that the controls would make another run, and lets them follow it. */
+/** The banner over the picture: the controls would make another run; it lets them follow the displayed one. */
 export function settingsBanner() {
   const words = h("span"),
     follow = button("Put this run into the controls", () => shown.put?.(state.settings), { class: "ds-button" });
@@ -54,7 +54,7 @@ export function settingsBanner() {
   return element;
 }
 
-/** The buttons that copy the run which is shown, and those for the controls where they say something else. */
+/** The buttons that copy the displayed run, and those for the controls if they differ. */
 export function copyButtons(element) {
   const out = h("div", { id: "ds-copied" });
   const put = (way, asked) =>

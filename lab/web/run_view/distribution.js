@@ -1,10 +1,10 @@
-/* distribution: the distribution at a place of the text under another temperature, top-k, top-p and min-p, from the
- * record of the run that is shown, or of one of two. The sums stand in distribution_sums.js. */
+/* distribution: the distribution at a place of the text under another temperature, top-k, top-p and min-p, from
+ * the record of the displayed run, or of one of two. The sums are in distribution_sums.js. */
 import { recorded, reshaped } from "./distribution_sums.js";
 import { onChange, panes, paneTitle, onStep } from "../runs/runs.js";
 import { button, draws, firstOf, formatCount, h, prob, statusWord, tokenOf } from "../scope.js";
 
-const SAME = 5e-4; // a range that is narrower is a number
+const SAME = 5e-4; // a narrower range is shown as a number
 const OWN = ["bonus", "resample", "target"]; // the target added the token itself
 const rangeText = ([low, high]) => (high - low < SAME ? prob((low + high) / 2) : `${prob(low)} to ${prob(high)}`);
 const percent = (x) => `${(100 * x).toFixed(2)}%`;
@@ -38,7 +38,7 @@ function slider(word, range, shown, act) {
     put: (x) => ((box.value = x), tell()) };
 }
 
-/** Which of the runs that stand side by side is followed: pane(). changed(): another one was chosen. */
+/** Which of the runs shown side by side is followed: pane(). changed(): another one was chosen. */
 function chooser(changed) {
   let side = 0;
   const element = h("select", { "aria-label": "Run of the distribution" }), pane = () => panes[side] ?? panes[0];
@@ -67,7 +67,7 @@ function absenceReason({ view, i, step }) {
     : "fetching this step…";
 }
 
-/** Fill `host` with the view; it follows the run that is shown, its step, and the node that is chosen. */
+/** Fill `host` with the view; it follows the displayed run, its step, and the chosen node. */
 export function showDistribution(host) {
   let setting = {}, base = null, heat = 1, run = null, drawnAs = "", waiting = null, known = 0;
   const change = (part) => ((setting = { ...setting, ...part }), draw());
@@ -101,7 +101,7 @@ export function showDistribution(host) {
     for (const [name, one] of Object.entries(sliders)) one.put(valueOf(name));
     draw();
   }
-  /** What is shown of the run: its step, the chosen place, and what was written there.
+  /** The displayed place of the run: its step, the chosen place, and the token written there.
    *  @returns {Place} */
   function here() {
     const view = pane()?.view, i = view?.at ?? -1, step = view?.store.steps[i], nodes = view?.store.nodes(i);
@@ -146,7 +146,7 @@ export function showDistribution(host) {
     if (!now.tops) return void (answer.textContent = absenceReason(now));
     begin(now);
   }
-  /** Take up the distribution of another place.
+  /** Show the distribution of another place.
    *  @param {Place} now */
   function begin({ view, step, sampler, tops, drawn }) {
     const { head } = view.store, [u, low, high] = step.verdict.extra ?? [null, 0, 1];
@@ -185,7 +185,7 @@ export function showDistribution(host) {
       : now.drawn ? [tokenOf(now.drawn.text, 16), " was written; it is not among the recorded tokens of this place"]
       : ["No token was written here."]));
   }
-  /** token -> how it came out here: {status, word, drawn}; null where it was not tried.
+  /** token -> its result here: {status, word, drawn}; null if it was not tried.
    *  @param {Place} now */
   function markOf({ view, nodes, place, drawn }) {
     const tried = nodes.filter((n) => n.parent === place && n.status === "reject").map((n) => n.token);
@@ -197,7 +197,8 @@ export function showDistribution(host) {
   onStep(update);
 }
 
-/** A row of the table: the recorded probability as a frame, the present one as its filling, what is open in between. */
+/** A row of the table: the recorded probability as a frame, the present one as its filling, the undetermined part
+ *  between. */
 function bar({ token, text, p, now: [low, high], mark }, count) {
   return h("tr", { class: [mark?.drawn ? "drawn" : "", token === null ? "rest" : ""].join(" ").trim() || null },
     h("th", { scope: "row" }, token === null ? `${formatCount(count)} others` : tokenOf(text, 14)),

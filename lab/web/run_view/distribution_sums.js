@@ -1,17 +1,17 @@
-/* The distribution at a place under another temperature and truncation, from what a record holds of it: the
- * probabilities of its likeliest tokens, and of all others their sum and the entropy. What these do not settle is given
- * as a range, [least, most]. */
+/* The distribution at a place under another temperature and truncation, computed from the record: the
+ * probabilities of its likeliest tokens, and for all others their sum and the entropy. What these do not determine
+ * is given as a range, [least, most]. */
 
-const TOP = 5; // a record holds at least so many of the likeliest tokens
-const SLIP = 4e-7, BLUR = 2e-5; // by which its sum and its entropy may be off: they are in single precision
-const LEAST = 1.5e-45; // what is smaller is 0 in single precision
+const TOP = 5; // a record has at least so many of the likeliest tokens
+const SLIP = 4e-7, BLUR = 2e-5; // possible error of its sum and its entropy: they are in single precision
+const LEAST = 1.5e-45; // smaller values are 0 in single precision
 const surprise = (p) => (p > 0 ? -p * Math.log(p) : 0);
 const total = (list) => list.reduce((sum, x) => sum + x, 0);
 
-/** What is recorded of a place. tops: of a step, [place, entropy in nats, [sum of the others, ...], [[token id, text,
- *  p, q], ...]]; vocab: how many tokens there are; cuts: whether the run removed tokens before it drew; drawn: {token,
- *  text, p} of one that is known too. rows: its tokens, the likeliest first; known: how many of them are the likeliest
- *  of all; most: that no other is likelier than. */
+/** The record of a place. tops: of a step, [place, entropy in nats, [sum of the others, ...], [[token id, text, p,
+ *  q], ...]]; vocab: number of tokens; cuts: whether the run removed tokens before it drew; drawn: {token, text,
+ *  p} of a further known token. rows: its tokens, the likeliest first; known: how many of them are the likeliest
+ *  of all; most: upper bound of the probability of any other. */
 export function recorded([, entropy, [rest], shown], { vocab, cuts, drawn = null }) {
   const rows = shown.map(([token, text, p]) => ({ token, text, p })).sort((a, b) => b.p - a.p),
     known = Math.min(TOP, rows.length), most = Math.max(rows[known - 1].p, cuts ? 0 : LEAST);
@@ -23,9 +23,9 @@ export function recorded([, entropy, [rest], shown], { vocab, cuts, drawn = null
   return { rows, known, most, count, cuts, sum: Math.min(rest, count * most), spread: Math.max(0, spread) };
 }
 
-/** The sum of (p / top) ** power over the tokens that are not listed. With a sum S and a mean surprise h of theirs it
- *  is least where some are equally likely and the rest have nothing, and most where some are as likely as they may be
- *  and the rest equally likely: 1, p, p ln p and p ** power are a Chebyshev system, which has its extremes there. */
+/** The sum of (p / top) ** power over the tokens that are not listed. With their sum S and mean surprise h, it is
+ *  least if some are equally likely and the rest have nothing. It is most if some are as likely as they may be and
+ *  the rest equally likely: 1, p, p ln p and p ** power are a Chebyshev system, which has its extremes there. */
 export function others({ count, most, sum, spread }, power, top) {
   const [low, high] = [Math.max(0, sum - SLIP), Math.min(sum + SLIP, count * most)];
   if (!count || high <= 0) return [0, 0];
@@ -80,8 +80,8 @@ export function reshaped(base, { temperature, k = Infinity, p = 1, share = 0 }, 
   return { rows: weights.map(part), rest: part(rest) };
 }
 
-/** What top-p leaves: a token stays while those before it hold less than p of the mass; the first `known` are in order
- *  and before all others. */
+/** The tokens that top-p leaves: a token stays while those before it hold less than p of the mass; the first
+ *  `known` are in order and before all others. */
 function nucleus(weights, rest, known, p) {
   const all = [...weights, rest], [least, largest] = [0, 1].map((end) => total(all.map((w) => w[end])));
   const first = [0, 1].map((end) => total(weights.slice(0, known).map((w) => w[end])));

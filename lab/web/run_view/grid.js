@@ -1,16 +1,16 @@
-/* grid: the passes of a method that settles blocks, pass by place of the text: what was read, what is final, and since
- * when each token was right. */
+/* grid: the passes of a method that settles blocks, by pass and place of the text: which tokens were read, which
+ * are final, and since when each token was right. */
 import { onChange, panes, onStep } from "../runs/runs.js";
 import { h, passesView, prob, tokenOf } from "../scope.js";
 
-/** The block of a step; one that came without its tree has it under another name. */
+/** The block of a step; a step without its tree has it under another name. */
 const blockOf = (step) => step?.chain ?? step?.settling;
 const ROWS = 14; // passes that are shown at once
 const KEY = "A row is a pass, a column a place of the text; shade: how likely the model finds the token after the "
   + "guesses before it. Bold, left of the stair: final. Framed: right from this pass on.";
 
-/** Passes by place: {text, since}; text: place -> id that was written there; since: place -> the first pass from which
- *  on its token was always the one that was written. */
+/** Passes by place: {text, since}; text: place -> id that was written there; since: place -> the first pass from
+ *  which on its token was always the written one. */
 export function settledPlaces(steps) {
   const text = new Map(), since = new Map();
   for (const step of steps) step?.made.forEach(([id], k) => text.set(step.n + k, id));
@@ -24,7 +24,7 @@ export function settledPlaces(steps) {
   return { text, since };
 }
 
-/** The grid of the run that is shown; without passes over blocks it is hidden. */
+/** The grid of the displayed run; without passes over blocks it is hidden. */
 export function grid() {
   let drawnAs = "", stairs = null, stairsOf = "", view = null;
   const table = passesView({ label: "passes by place", seek: (step) => view.seek(step), choose });
@@ -57,13 +57,13 @@ export function grid() {
       : `Pass ${view.at}: ${now.fixed} final, ${now.fixed - 1} of them fast-forwarded (more than the one that every `
         + `pass gives); ${right} stationary (right already, while a token before is not).`;
   }
-  /** Go to a place of a pass; where its block has not that place, to the pass alone. */
+  /** Go to a place of a pass; if its block does not have that place, only to the pass. */
   function choose(step, place) {
     const { start, after } = blockOf(view.store.steps[step]), node = place - start + 1;
     if (node >= 1 && node <= after.length) view.select({ step, node });
     else view.seek(step);
   }
-  /** Cells behind the final ones that hold the token which the text will have there. */
+  /** Cells after the final ones that contain the token which the text will have there. */
   function ahead({ start, fixed, after }) {
     return after.filter(([id], k) => k >= fixed && stairs.text.get(start + k) === id).length;
   }

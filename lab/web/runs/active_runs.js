@@ -1,5 +1,4 @@
-/* active_runs: the runs of this machine that are not over, whoever began them, and what anybody here can do with
- * each. */
+/* active_runs: the unfinished runs of this machine, of all visitors, with the actions on each. */
 import { button, h, plural } from "../scope.js";
 import { ask, runTitle } from "./runs.js";
 

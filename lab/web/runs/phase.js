@@ -5,7 +5,7 @@ import { formatCount, plural } from "../scope.js";
 const TICK = 1000; // ms between two looks at the clock
 const clocks = new WeakMap(); // view -> the timer that updates its seconds
 
-/** What the run of this state does, in words; "" where its steps say that. */
+/** The activity of a run in this state, in words; "" if its steps show it. */
 function phaseText({ status, steps, ahead, doing: now }, whose) {
   if (status === "queued") return ahead ? `${plural(ahead, "run")} before ${whose}` : "";
   if (status !== "running" || steps) return "";
@@ -15,7 +15,7 @@ function phaseText({ status, steps, ahead, doing: now }, whose) {
     + (now.role === "target" ? "" : `, ${now.role} model`);
 }
 
-/** Say it of a run's state as the server sends it; without a state nothing is said any more. */
+/** Show it for a run's state as the server sends it; without a state remove it. */
 export function phase(view, state = null, whose = "this one") {
   clearInterval(clocks.get(view));
   clocks.delete(view);

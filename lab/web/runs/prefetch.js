@@ -1,10 +1,10 @@
-/* prefetch: steps around the ones that stand are asked for before somebody goes there, once nothing was drawn for a
+/* prefetch: steps around the displayed ones are requested before somebody goes there, once nothing was drawn for a
  * while. */
 
-const IDLE = 200, BLOCK = 64, BLOCKS = 4; // ms, steps asked for at once, and how many times that on each side
+const IDLE = 200, BLOCK = 64, BLOCKS = 4; // ms, steps requested at once, and how many times that on each side
 
-/** panes(): those that are shown, {view}; spare(): what may be missing of a step, as `Store.whole` takes it;
- *  fetch(pane, from, to). Its answer is called whenever one of them was drawn. */
+/** panes(): the displayed ones, {view}; spare(): what may be missing of a step, as `Store.whole` takes it;
+ *  fetch(pane, from, to). Call the returned function whenever one of them was drawn. */
 export function prefetch({ panes, spare = () => [], fetch }) {
   const asked = new WeakMap(); // view -> the stretches that were asked for
   let timer = 0;
@@ -15,10 +15,10 @@ export function prefetch({ panes, spare = () => [], fetch }) {
     for (let k = from; k < to; k++) if (!store.whole(k, spare())) return true;
     return false;
   }
-  /** The nearest stretch that lacks something, on its way. */
+  /** Request the nearest stretch that lacks something. */
   function next(pane) {
     const { view } = pane, { store } = view, here = Math.floor(view.at / BLOCK);
-    if (view.following && !store.end) return; // of a run that goes the newest are looked at
+    if (view.following && !store.end) return; // of a live run the reader looks at the newest steps
     if (!asked.has(view)) asked.set(view, new Set());
     const known = asked.get(view);
     for (let far = 0; far <= BLOCKS; far++)

@@ -16,11 +16,11 @@ const places = h("div", { class: "ds-places" }); // the element that holds their
 const ALONE = ["strip", "tree", "card", "depth", "text", "cache", "notes", "model", "time", "roof"];
 const BESIDE = ["tree", "text"];
 const GOOD = ["stop_token", "max_new_tokens", "picture_full", "stopped_by_user"];
-const WAIT = 500; // ms before a stream that was refused is asked for again; twice as long each time
+const WAIT = 500; // ms before a refused stream is requested again; doubled each time
 const READ = 10000; // ms that the first decision of an example is shown
 /** The text over a run while its server has been away for some seconds. */
 export const GONE = "The server does not answer: start it again, and this page goes on by itself.";
-/** What a page without a run says to do. */
+/** The instructions on a page without a run. */
 export const NONE = "No run is shown: press Run in the Lab, or open a trace of the Library.";
 const EMPTY = "Choose a method and press Run: every step is shown here while the model decodes.";
 const COMING = "The first step of this run is drawn here as soon as it is made.";
@@ -30,7 +30,7 @@ export function onChange(listener) {
   listeners.add(listener);
   listener();
 }
-let wanted = {}; // what was to be shown last: what two runs need may come after another wish
+let wanted = {}; // the runs to show, as last requested: the code for two may load after another request
 const followers = new Set();
 /** Call a listener whenever another step is shown, or has come. */
 export const onStep = (follower) => followers.add(follower);
@@ -38,15 +38,15 @@ const notifyStep = () => followers.forEach((follower) => follower());
 export const notify = () => listeners.forEach((listener) => listener());
 export const isOver = (pane) => !pane || ["", "done", "cancelled", "failed"].includes(pane.status);
 export const allOver = () => panes.every(isOver);
-/** The run that works, or will: the one that the buttons are for. */
+/** The run that is active, or will be: the one that the buttons control. */
 export const activePane = () => panes.find((pane) => !isOver(pane)) || panes[0];
 export const exampleOf = (id) => shown.examples.find((x) => x.run === id);
-/** Whether the run ended in a way that nobody wanted. */
+/** Whether the run ended in an unwanted way. */
 export const hasFailed = (pane) => !!pane?.end && !GOOD.includes(pane.end.reason);
-/** What plays, pauses and seeks: the pair, or the one view. */
+/** The player: the pair, or the single view. */
 export const activePlayer = () => shown.both || panes[0]?.view;
 
-/** What a run is called: as its file was renamed, else by its method and the first words of its prompt.
+/** The title of a run: the new name of its file, else its method and the first words of its prompt.
  *  @param {{title?: string, named?: string, run: string}} row */
 export const runTitle = ({ title, named, run }) => title || named || `run ${run.slice(0, 8)}`;
 /** The same of a run that is shown. */
@@ -61,22 +61,22 @@ export async function ask(path, options) {
   return body;
 }
 
-/** An address that asks for the models of this page. */
+/** An address with a query for the models of this page. */
 export const withModels = (path) => (shown.models ? `${path}?${new URLSearchParams(shown.models)}` : path);
 
-/** Whether a question went wrong because no server is there, or it is still starting. */
+/** Whether a request failed because the server is not there, or still starting. */
 export const isUnreachable = (error) => error instanceof TypeError || error.status === 503;
-/** What went wrong with a question, as a sentence. */
+/** The error of a request, as a sentence. */
 export const errorText = (error) =>
   (error instanceof TypeError ? "The server does not answer: start it again, then open this page once more."
   : String(error.message || error));
 
-/** What a page says that has no step to show: why, such as that the run which the address names is gone, and what to do
- *  next. */
+/** The text of a page without a step to show: the reason, such as that the run in the address is gone, and what to
+ *  do next. */
 export const noStepReason = () => (panes[0]?.id ? `This run has made no step${isOver(panes[0]) ? "" : " yet"}.`
   : [panes[0]?.trouble, NONE].filter(Boolean).join(" "));
 
-/** Make the place of the pictures, and open the run that the address names, else the first example. */
+/** Make the place of the pictures, and open the run in the address, else the first example. */
 export function beginRuns() {
   panes.push(createPane(null));
   window.addEventListener("hashchange", openLinkedRuns);
@@ -89,8 +89,8 @@ export function beginRuns() {
   return places;
 }
 
-/** The examples; the first one is shown if the address names no run. A server that does not answer yet is
- *  asked again. */
+/** The examples; the first one is shown if the address names no run. A server that does not answer yet is asked
+ *  again. */
 async function loadExamples(wait = WAIT) {
   try {
     shown.examples = await ask("/ds/examples");
@@ -144,7 +144,7 @@ export function open(id, { quiet = false, other = null, own = false } = {}) {
   else panes.push(createPane(id));
   if (!quiet) writeAddress();
   panes.forEach(connect);
-  if (focused) panes[0].view.root.focus({ preventScroll: true }); // it was on what is gone
+  if (focused) panes[0].view.root.focus({ preventScroll: true }); // the focus was on an element that is gone
   notify();
 }
 
@@ -211,14 +211,14 @@ function connect(pane) {
   };
 }
 
-/** An example plays by itself when its first decision could be read, unless somebody does something with it before, or
- *  wants no motion. */
+/** An example plays by itself after its first decision was shown, unless somebody does something with it before,
+ *  or wants no motion. */
 function play(pane) {
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
   let touched = false;
   for (const kind of ["pointerdown", "keydown", "wheel", "touchmove"])
     document.addEventListener(kind, () => (touched = true), { once: true, passive: true });
-  places.addEventListener("pointermove", () => (touched = true), { once: true }); // read with the pointer
+  places.addEventListener("pointermove", () => (touched = true), { once: true }); // the pointer counts as reading
   setTimeout(
     () =>
       panes[0] === pane && current() === "lab" && !still && !touched && !/[#&]step=/.test(location.hash)
@@ -227,7 +227,7 @@ function play(pane) {
   );
 }
 
-/** The stream was refused: ask whether the run is still there, and go on with it. */
+/** The stream was refused: ask whether the run still exists, and continue with it. */
 async function reopen(pane) {
   try {
     if (panes.includes(pane)) await ask(`/ds/run/${pane.id}`);
@@ -245,7 +245,7 @@ async function reopen(pane) {
   }
 }
 
-/** Ask for steps that are missing or not whole, as long as somebody wants them. */
+/** Request steps that are missing or not whole, while somebody wants them. */
 export async function fetchSteps(pane, from, to, wanted = () => panes.includes(pane)) {
   try {
     while (from < to && wanted()) {

@@ -3,8 +3,8 @@
 import { firstOf } from "./card/decision.js";
 import { player } from "./player.js";
 
-/** The context that the views of a run share. request(): ask for a drawing; ask(from, to): ask for steps;
- *  tell(sentence): say it to who listens. */
+/** The context that the views of a run share. request(): ask for a drawing; ask(from, to): request steps;
+ *  tell(sentence): announce it to screen readers. */
 export function cursor(store, options, { request, ask, tell }) {
   const replay = player({
     pace: options.pace,
@@ -28,13 +28,13 @@ export function cursor(store, options, { request, ask, tell }) {
     parted: null, // the token of the text, counted from 0, where another text parts from it
     linked: null, // the text position of the token that is pointed at, or that it is a copy of
     waits: !!options.onGap,
-    /** Show step i and stay there; `replayed`: the replay came here, and goes on. */
+    /** Show step i and stay there; `replayed`: the replay came here, and continues. */
     seek(i, replayed = false) {
       if (!store.count) return;
       if (!replayed) replay.play(false);
       context.at = Math.max(0, Math.min(store.count - 1, i));
       context.following = false;
-      // on its way while the rest is drawn
+      // it is requested while the rest is drawn
       if (!store.whole(context.at, options.spare)) ask(context.at, context.at + 1);
       options.onSeek?.(context.at);
       request();
@@ -50,8 +50,7 @@ export function cursor(store, options, { request, ask, tell }) {
       request();
     },
     to: (way) => (way === Infinity ? context.follow(true) : context.seek(way === -Infinity ? 0 : context.at + way)),
-    /** Go to the next step (way 1) or the one before (-1) in which something was refused, or evicted from the
-     *  target. */
+    /** Go to the next step (way 1) or the one before (-1) with a rejection, or with an eviction from the target. */
     find(what, way) {
       const has = (step) =>
         step && (what === "refused" ? step.refused > 0 : step.kv.some((x) => x.lane === "target" && x.evicted > 0));
@@ -61,7 +60,7 @@ export function cursor(store, options, { request, ask, tell }) {
         return tell(`no ${way > 0 ? "further" : "earlier"} ${what === "refused" ? "rejection" : "eviction"}`);
       context.seek(i);
     },
-    /** Ring one node, of this step or of another. */
+    /** Select one node, of this step or of another. */
     select: (node) => context.ring({ step: context.at, node }),
     ring({ step, node }) {
       context.selection = { step, node };
@@ -79,7 +78,7 @@ export function cursor(store, options, { request, ask, tell }) {
     playing: () => replay.playing,
     speed: () => replay.speed(),
     faster: () => (replay.faster(), request()),
-    /** Why something of a step is not shown: it is on its way, or this place does not hold it. */
+    /** Why something of a step is not shown: it is being loaded, or is not available here. */
     absent(x, what) {
       if (options.onGap) return "fetching this step…";
       const held = x.steps.flatMap((step, k) => (step?.nodes ? [k] : []));

@@ -9,7 +9,7 @@ const ENDS = {
   picture_full: "The picture is whole.",
   interrupted: "The run was interrupted; these are the steps that were kept.",
 };
-/** Why a run ended, and what is noted there. */
+/** Why a run ended, and the notes there. */
 export function endText(end) {
   const all = !end.message || ["stop_token", "max_new_tokens", "context_full"].includes(end.reason);
   return [end.message || ENDS[end.reason] || `The run ended: ${spaced(end.reason)}.`,

@@ -1,4 +1,4 @@
-/* What came out of the step, and the figures of the run so far. */
+/* The result of the step, and the figures of the run so far. */
 import { figures, h, say, see } from "./shared/elements.js";
 import { rederives } from "./card/judge.js";
 import { percent, plural, formatFixed } from "./shared/numbers.js";

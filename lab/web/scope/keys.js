@@ -1,4 +1,4 @@
-/* Keys: what the keys do on a run, and the list of them and of the terms. */
+/* Keys: the functions of keys on a run, and the list of them and of the terms. */
 import { button, h } from "./shared/elements.js";
 import { TERMS } from "./shared/terms.js";
 

@@ -74,7 +74,7 @@ function restView(parts, store, context, wide, ask) {
   } };
 }
 
-/** Ask for steps, each stretch once: ask(from, to). */
+/** Request steps, each stretch once: ask(from, to). */
 function gapRequests(onGap) {
   const asked = new Set();
   const ask = (from, to) => {
@@ -86,7 +86,8 @@ function gapRequests(onGap) {
   return { ask, forget: () => asked.clear() };
 }
 
-/** Let parts look how wide they are, before anything is drawn; all: the hidden ones too, which are shown for it. */
+/** Let parts measure their widths, before anything is drawn; all: including the hidden ones, which are shown for
+ *  it. */
 function measure(parts, all) {
   if (all) for (const part of parts) see(part.element, true);
   for (const part of parts) if (all || part.element.style.display !== "none") part.look?.();
@@ -121,7 +122,7 @@ export function mount(element, options = {}) {
     if (!(width = root.clientWidth)) return;
     root.classList.toggle("narrow", width < 700);
     root.classList.toggle("wide", !!card && !!tree && width >= 940);
-    measure(parts, looked !== (looked = width)); // while the page is as wide as then, what is hidden is too
+    measure(parts, looked !== (looked = width)); // while the page has the same width, hidden parts have it too
   }
   function draw() {
     if (context.following) context.at = store.count - 1;
@@ -129,7 +130,7 @@ export function mount(element, options = {}) {
     options.onMove?.();
     const end = store.end, stands = !context.following || end || context.selection?.step === i;
     if (i >= 0 && stands && !store.whole(i, options.spare)) ask(i, i + 1);
-    if (!width || extras.due) return; // not to be seen: it is drawn when its width changes, or all of it is here
+    if (!width || extras.due) return; // invisible: it is drawn when its width changes, or all of it is loaded
     see(empty, !(store.head || store.count));
     for (const part of now) part.draw(store, i, width);
     requestDraw(rest);
@@ -138,7 +139,7 @@ export function mount(element, options = {}) {
     outcome.classList.toggle("bad", !!end && !PLAIN_ENDS.includes(end.reason));
     if (store.steps[i]) read(store.steps[i], i);
   }
-  /** Say a step to who listens, at most one a second. */
+  /** Announce a step to screen readers, at most one a second. */
   function read(step, i) {
     const time = performance.now();
     if (time - heard <= 1000) return;
@@ -161,7 +162,7 @@ export function mount(element, options = {}) {
   root.addEventListener("keydown", (event) => runKey(event, context, store, { tree, card, help }));
 
   const view = {
-    /** Append one message; a hole before it is asked for. */
+    /** Append one message; a hole before it is requested. */
     push(message) {
       if (!store.push(message)) return;
       extras.ask(message);
@@ -172,21 +173,21 @@ export function mount(element, options = {}) {
       }
       request();
     },
-    /** The run has so many steps, and they are on their way; 0: all are there. */
+    /** The run has so many steps, and they are being loaded; 0: all are there. */
     expect: (total) => ((store.total = total), request()),
     /** Show step i and stay there. */
     seek: (i) => context.seek(i),
     /** Show the newest step from now on. */
     follow: (on) => context.follow(on),
-    /** Ring one node of one step: {step, node}. */
+    /** Select one node of one step: {step, node}. */
     select: (selection) => context.ring(selection),
     /** "auto", "light" or "dark". */
     theme: (name) => theme.set(name),
-    /** Play the steps one after the other from here, or stop that. */
+    /** Play the steps one after another from here, or stop. */
     play: (on) => context.play(!!on),
     /** Mark token n of the text, counted from 0, as the one where two texts part; null: none. */
     part: (n) => ((context.parted = n), request()),
-    /** A sentence over the picture ("reconnecting…"); empty to take it away. */
+    /** A sentence over the picture ("reconnecting…"); empty to remove it. */
     note(sentence) {
       say(veil, sentence);
       root.classList.toggle("veiled", !!sentence);
@@ -199,7 +200,7 @@ export function mount(element, options = {}) {
       Object.assign(context, { at: -1, following: true, selection: null });
       request();
     },
-    /** Forget what was asked for, so that it is asked for again. */
+    /** Forget what was requested, so that it is requested again. */
     retry: () => (forget(), request()),
     destroy() {
       context.play(false);

@@ -1,4 +1,4 @@
-/* Player: goes on by itself, at a speed that is chosen. */
+/* Player: advances by itself, at a chosen speed. */
 
 const SPEEDS = [
   { word: "1/s", aloud: "one step a second", wait: () => 1000 },

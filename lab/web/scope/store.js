@@ -1,17 +1,17 @@
-/* The messages of one run, by number, and what follows from them. */
+/* The messages of one run, by number, and values derived from them. */
 import { CacheMap, leaveWord } from "./cache/cache_map.js";
 
 const ROW = ["parent", "text", "token", "q", "p", "u", "status", "r", "threshold", "num", "den"];
 
-/** The messages of one run, by number, and what follows from them. */
+/** The messages of one run, by number, and values derived from them. */
 export class Store {
   head = null;
   end = null;
   steps = []; // sparse: a hole is a step that has not come
   count = 0;
-  come = 0; // steps that are there
-  total = 0; // steps of the run, where they are known to be on their way
-  refused = 0; // steps with a refusal
+  come = 0; // steps that have come
+  total = 0; // steps of the run, if they are known to be coming
+  refused = 0; // steps with a rejection
   evicted = 0; // steps with an eviction
   longest = 1e-9; // s
   map = null;
@@ -19,7 +19,7 @@ export class Store {
   masses = new Map(); // step -> its map of attention, unpacked when looked at
   seen = new Map(); // step -> its map of what was read, likewise
 
-  /** Take a message; whether anything changed. A step in full replaces its brief, never the other way round. */
+  /** Take a message; returns whether anything changed. A full step replaces its brief, never the other way round. */
   push(message) {
     if (message.kind === "head") this.head = message;
     else if (message.kind === "end") this.end = message;
@@ -69,8 +69,8 @@ export class Store {
       (bytes) => Object.assign(bytes, { width: bytes.length / this.map.rows }));
   }
 
-  /** Whether the last pass of step i has read the entry of a row at a position: (row, position) -> boolean; null where
-   *  it read all, or nobody recorded it. */
+  /** Whether the last pass of step i has read the entry of a row at a position: (row, position) -> boolean; null
+   *  if it read all, or nothing was recorded. */
   seenAt(i) {
     const width = this.map?.length(i);
     return this.unpacked(i, "seen", this.seen, (bytes) => (row, position) => {
@@ -89,15 +89,15 @@ export class Store {
     return known.get(i);
   }
 
-  /** What the columns of the cache's map are after step i: {at: column -> position, text: column -> its text, block}.
-   *  A cache of both sides leaves out the block between them, [first, behind], and holds masks on its right. */
+  /** The columns of the cache's map after step i: {at: column -> position, text: column -> its text, block}. A
+   *  cache of both sides leaves out the block between them, [first, end], and has masks on its right. */
   columns(i) {
     const { cache, among } = this.steps[i]?.canvas ?? {}, texts = this.texts(), block = cache === "dual" ? among : null;
     const right = (k) => block && k >= block[0];
     return { at: (k) => (right(k) ? k + block[1] - block[0] : k), text: (k) => (right(k) ? "" : texts(k)), block };
   }
 
-  /** Position in the text -> the token's text; "" where it is not known. */
+  /** Position in the text -> the token's text; "" if it is not known. */
   texts() {
     const { words } = this, { prompt, prompt_tokens: all, prompt_read: read = all } = this.head;
     if (words.head !== this.head) {
@@ -109,15 +109,15 @@ export class Store {
     return (position) => words.list[position] ?? "";
   }
 
-  /** The nodes of step i: [{id, parent, text, q, p, u, status, r, threshold, num, den}], what was left out of the wire
-   *  missing. */
+  /** The nodes of step i: [{id, parent, text, q, p, u, status, r, threshold, num, den}], without those left out of
+   *  the wire. */
   nodes(i) {
     const step = this.steps[i];
     return step && step.nodes ? nodesOf(step) : null;
   }
 }
 
-/** 0: no tree; 1: something is left out; 2: all that was recorded, but for what may be spared. */
+/** 0: no tree; 1: something is left out; 2: the full record, except what may be spared. */
 const fullness = (step, spare = []) => (step.brief ? 0 : step.cut || step.kv?.some((x) => x.lost)
   || step.few === true || step.few?.some((what) => !spare.includes(what)) ? 1 : 2);
 
@@ -137,7 +137,7 @@ export function nodesOf(step) {
   return nodes;
 }
 
-/** A row of places as a chain: those that are settled kept, the others still guesses. */
+/** A row of places as a chain: settled ones are kept, the others still guesses. */
 export function chainOf(step) {
   const { after, fixed } = step.chain;
   const root = { ...nodesOf(step)[0] };

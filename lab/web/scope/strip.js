@@ -16,7 +16,7 @@ const STATIONS = [
   ["guidance", "Guidance", null],
   ["sampler", "Sampler", null],
 ];
-// where they are the usual ones there is nothing to see
+// not shown if they are the default ones
 const QUIET = ["schedule", "prompt_compression", "kv_compression", "guidance"];
 export const spaced = (word) => String(word).replaceAll("_", " ");
 const LONGEST = 32; // characters of a knob's text, such as a grammar, that a station has room for
@@ -31,10 +31,9 @@ function knobs(part) {
 
 const ACTED = { accept: "Rule", reject: "Rule", unreached: "Draft", bonus: "Sampler", resample: "Sampler",
   target: "Sampler", draft: "Sampler" };
-/** The method as a row of stations, with the time that each took in the step; lit is the one that made what is
- *  selected. */
+/** The method as a row of stations, with the time of each in the step; the lit one made the selected token. */
 export function stripView(context) {
-  const mark = h("p", { class: "whose" }), element = h("div", { class: "stations" }, mark); // how exact the run is
+  const mark = h("p", { class: "whose" }), element = h("div", { class: "stations" }, mark); // the exactness of the run
   const stations = pool(element,
     () =>
       h("div", { class: "station" }, h("span", { class: "dot" }), h("span", { class: "what" }), h("b"),
@@ -53,7 +52,7 @@ export function stripView(context) {
         if (QUIET.includes(kind) && parts[kind]?.usual) continue;
         if (kind === "acceptance" && parts.drafter.drafts === false) continue; // nothing to test
         const stages = m[kind].stages || [m[kind]];
-        // a model that drafts by itself is shown in its drafter's place
+        // a model that drafts by itself is shown instead of its drafter
         const lane = head.lanes[parts[kind].speaks]?.name;
         shown.push([title, lane || stages.map((x) => spaced(x.name)).join(" → "),
           stages.map(knobs).filter(Boolean).join("; "), clock ? step?.dt[clock] : null]);

@@ -1,5 +1,5 @@
-/* address: which page is looked at, as the address says it, and the way to another. It knows of the pages by name
- * alone. The address names the page: #library, #library&run=...; without a name it is the Lab. */
+/* address: the displayed page, as the address names it, and the way to another. It knows the pages by name alone.
+ * The address names the page: #library, #library&run=...; without a name it is the Lab. */
 
 /** name -> word, in the order of the bar. */
 export const PAGES = {
@@ -20,24 +20,24 @@ const pageName = () => {
 const listeners = new Set();
 let at = pageName();
 
-/** The name of the page that is looked at. */
+/** The name of the displayed page. */
 export const current = () => at;
-/** The place of the present page, where it is not the Lab. */
+/** The address part of the present page, if it is not the Lab. */
 export const panel = () => document.getElementById("ds-page-" + at);
 /** The address of the present page with these further parts ("run=..."). */
 export const fragment = (parts, name = at) => "#" + (name === LAB && parts.length ? parts : [name, ...parts]).join("&");
 /** Call a listener whenever another page is shown: with its name, and that of the one before. */
 export const onPageChange = (listener) => listeners.add(listener);
 
-/** Look at another page; the way back leads to this one. The focus stays where it is. */
+/** Show another page; the browser's Back leads to this one. The focus stays. */
 export function go(name) {
   const parts = location.hash.slice(1).split("&").filter((part) => part.includes("="));
   if (name === at) return;
   location.hash = fragment(parts, name);
-  follow(); // now, not when the browser has said so: what is on the page can be gone to
+  follow(); // now, not when the browser has reported it: elements of the page can be gone to
 }
 
-/** Look at the page that the address names. */
+/** Show the page in the address. */
 function follow() {
   const before = at, name = pageName();
   if (name === before) return;

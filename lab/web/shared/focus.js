@@ -2,7 +2,7 @@
  * So a keyboard user never starts at the page's beginning again. */
 
 const FOCUSABLE = "a[href], button, input, select, textarea, summary, [tabindex]";
-const LEVELS = 8; // elements around the focus among which a neighbour is looked for
+const LEVELS = 8; // levels of elements around the focus that are searched for a neighbour
 
 const there = (element) => element.isConnected && element.checkVisibility({ visibilityProperty: true });
 const open = (element) => there(element) && !element.disabled && element.getAttribute("aria-disabled") !== "true";
@@ -27,11 +27,11 @@ export function keepFocus() {
       if (next) return next.focus({ preventScroll: true });
     }
   }
-  const soon = () => (waiting ||= !!setTimeout(mend)); // whoever took it away may say first where it goes
+  const soon = () => (waiting ||= !!setTimeout(mend)); // the code that removed it may first move the focus
   document.addEventListener("focusin", remember);
   document.addEventListener("focusout", soon); // also of what is hidden; what is removed says nothing
   new MutationObserver(() => last && !last.isConnected && soon()).observe(document.body, { childList: true,
     subtree: true });
-  // who presses the empty page means to leave
+  // a press on the empty page means to leave
   document.addEventListener("pointerdown", ({ target }) => last && !last.contains(target) && (last = null), true);
 }

@@ -1,4 +1,4 @@
-/* notice: the line of a page that says what was done, with what can be done next, or why it was not. */
+/* notice: the line of a page that reports what was done, with next actions, or why it was not. */
 import { h } from "../scope.js";
 import { errorText } from "../runs/runs.js";
 

@@ -1,4 +1,4 @@
-/* timestamp: a time as people say it. */
+/* timestamp: a time in words. */
 
 /** A time, seconds since 1970: today 14:05, Monday, 3 Feb. */
 export const timestamp = (seconds) => {

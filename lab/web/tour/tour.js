@@ -1,4 +1,4 @@
-/* tour: leads through an example, stop by stop: a step, a node, and what is to be seen there. */
+/* tour: leads through an example, stop by stop: a step, a node, and what is visible there. */
 import { exampleOf, onChange, open, panes, onStep } from "../runs/runs.js";
 import { walk } from "./walk.js";
 

@@ -1,4 +1,4 @@
-/* walk: the line of a guided tour: the way in, the present stop, on and back, and the way out. */
+/* walk: the line of a guided tour: start, the present stop, next and back, and exit. */
 import { button, h } from "../scope.js";
 
 /** The line of a tour. stops(): its {title, text, step, node}, none where there is no tour; show(stop): go to its
@@ -45,7 +45,7 @@ export function walk(stops, show) {
   return { element, go, update, lead };
 }
 
-/** The chosen node, or place of a canvas, that is drawn; nothing before it is. */
+/** The drawn mark of the chosen node, or of a canvas place; nothing before it is drawn. */
 const chosenMark = () =>
   [...document.querySelectorAll(".ds .node[aria-selected=true], .ds .canvas [aria-pressed=true]")]
   .find((x) => x.getBoundingClientRect().height);

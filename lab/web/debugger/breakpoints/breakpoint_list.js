@@ -1,4 +1,4 @@
-/* breakpoint_list: the breakpoints as a part of the page: each can be turned off, gone to and removed. */
+/* breakpoint_list: the breakpoints on the page: each can be turned off, gone to and removed. */
 import { button, h } from "../../scope.js";
 import { isOver } from "../../runs/runs.js";
 import { armed, onBreakpoints, list, remove, turn } from "./breakpoints.js";

@@ -1,8 +1,8 @@
-/* breakpoint_toggle: a breakpoint at the decision that is shown. */
+/* breakpoint_toggle: a breakpoint at the displayed decision. */
 import { NONE } from "../../runs/runs.js";
 import { add, list, numberOf, remove, turn } from "./breakpoints.js";
 
-/** Set a breakpoint there, or take it away; on a line of the list: turn that one on or off. */
+/** Set a breakpoint there, or remove it; on a row of the list: turn that one on or off. */
 export function toggleBreakpoint({ mine, store, chosen }, tell) {
   tell("");
   /** @type {HTMLElement} */

@@ -1,11 +1,11 @@
-/* breakpoints: the conditions at which a run is stopped. They are kept in this browser. A run that is going pauses at
- * them; in a recorded one they are places to go to. */
+/* breakpoints: the conditions at which a run stops. They are stored in this browser. A live run pauses at them; in
+ * a recorded one they are places to go to. */
 import { ask, isOver, onChange, panes } from "../../runs/runs.js";
 
 const KEPT = "decodescope-breakpoints";
-export const MOST = 32; // conditions that a run takes
+export const MOST = 32; // maximum conditions of a run
 export const list = []; // {text, on}
-export const armed = { trouble: "" }; // why the conditions could not be given to a run that is going
+export const armed = { trouble: "" }; // why the conditions could not be sent to a live run
 const listeners = new Set();
 
 /** Call a listener whenever a breakpoint has come, gone or changed. */
@@ -29,7 +29,7 @@ function keep() {
   arm();
   listeners.forEach((listener) => listener());
 }
-/** Put a condition into the list; one that is there is turned on. */
+/** Add a condition to the list; an existing one is turned on. */
 export function add(text) {
   const old = list.find((one) => one.text === text);
   if (old) old.on = true;
@@ -46,7 +46,7 @@ export function turn(text, on) {
 }
 
 const given = new WeakMap(); // pane -> the conditions that its run has, as text
-/** Give the conditions that are on to every run that is going. */
+/** Send the active conditions to every live run. */
 function arm() {
   if (panes.every(isOver)) armed.trouble = "";
   for (const pane of panes) {

@@ -1,5 +1,5 @@
-/* condition: the form in which the condition of a breakpoint is written: it is checked while it is written, and the
- * names that it can use stand below. */
+/* condition: the form for the condition of a breakpoint: it is checked while it is typed, and the names that it
+ * can use are listed below. */
 import { button, h } from "../../scope.js";
 import { ask, errorText } from "../../runs/runs.js";
 import { MOST, add, list, numberOf } from "./breakpoints.js";
@@ -53,7 +53,7 @@ export function conditionForm() {
     add(text);
     say(`Breakpoint ${numberOf(text)} was added.`);
   });
-  /** The names that a condition can use, and an example of each, which is one press away from being written. */
+  /** The names that a condition can use, with an example of each, which a press inserts. */
   function known(conditions) {
     longest = conditions.limit || longest;
     words.replaceChildren(...conditions.names.map(({ name, meaning, example }) => {

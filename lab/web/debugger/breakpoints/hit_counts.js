@@ -1,4 +1,4 @@
-/* hit_counts: how often each breakpoint's condition holds in the run that is shown, and where. */
+/* hit_counts: how often each breakpoint's condition holds in the displayed run, and where. */
 import { plural } from "../../scope.js";
 import { isOver } from "../../runs/runs.js";
 import { allHits } from "../search.js";
@@ -7,7 +7,7 @@ import { list } from "./breakpoints.js";
 /** counted(): called when another condition was counted. */
 export function hitCounts(counted) {
   const all = new Map(); // text -> {as, run, steps, count, trouble}
-  /** Count the hits of every condition in the run; while it goes on, only at its pauses. */
+  /** Count the hits of every condition in the run; in a live run only at its pauses. */
   function count(pane) {
     if (!pane?.id || (!isOver(pane) && pane.status !== "paused")) return;
     const as = `${pane.id} ${pane.view.store.count} ${isOver(pane)}`;

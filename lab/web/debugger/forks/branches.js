@@ -1,21 +1,21 @@
-/* branches: which run this one was forked off, and the forks off it. */
+/* branches: the run that this one was forked from, and the forks of it. */
 import { button, h } from "../../scope.js";
 import { ask, open } from "../../runs/runs.js";
 import { current } from "../../shared/address.js";
 import { forcedText, settingsText } from "./changes.js";
 
-const AGAIN = 1200; // ms between two looks at forks that are going
+const AGAIN = 1200; // ms between two requests for live forks
 
 const runName = (one) => one.name || `run ${one.run.slice(0, 8)}`;
 
 /** Show runs side by side. */
 export const compare = (...runs) => (location.hash = "#compare&runs=" + runs.join(","));
 
-/** run(): the id of the run that is shown, or nothing. */
+/** run(): the id of the displayed run, or nothing. */
 export function branchList(run) {
   let family = null, timer = 0, drawnAs = "";
   const origin = h("p", { class: "origin" }), list = h("ul", { class: "list", "aria-label": "forks of this run" });
-  /** Ask which forks the run has; again, as long as one of them is going. */
+  /** Ask which forks the run has; again, while one of them is live. */
   async function look() {
     const id = run();
     clearTimeout(timer);
@@ -26,7 +26,7 @@ export function branchList(run) {
       family = got;
       if (got.branches.some((one) => ["queued", "running"].includes(one.status))) timer = setTimeout(look, AGAIN);
     } catch {
-      family = null; // it is asked again with the next run, or when the page is looked at again
+      family = null; // it is requested again with the next run, or when the page is shown again
     }
     draw();
   }

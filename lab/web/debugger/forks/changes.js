@@ -1,4 +1,4 @@
-/* changes: what a fork does otherwise than its run, in words. */
+/* changes: the differences between a fork and its run, in words. */
 
 /** Settings as words: "rule typical, epsilon 0.09"; a file without its hash. */
 export const settingsText = (x) => (x === null || x === undefined ? ""

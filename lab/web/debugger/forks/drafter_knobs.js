@@ -11,7 +11,7 @@ export function drafterKnobs(changed) {
   let asked = 0;
   return {
     element,
-    /** Ask for those of the run of this id, "": there is none; they stand as they did in it. */
+    /** Request the knobs of the run with this id, "": there is none; they begin with the run's values. */
     async fill(run) {
       const mine = ++asked, put = (all, path) => ((element.hidden = !all.length), knobs.fill(all, path), changed());
       put([]);
@@ -19,7 +19,7 @@ export function drafterKnobs(changed) {
       const answer = await ask(`/ds/run/${run}/knobs`).catch(() => null); // of a part that is not known here
       if (answer && mine === asked) put(answer.knobs, `/ds/files/drafter/${answer.drafter}`);
     },
-    /** What they were changed to, as parts of a change; empty: nothing. */
+    /** The changed values, as parts of a change; empty: nothing. */
     change() {
       const drafter = knobs.values(true);
       return Object.keys(drafter).length ? { drafter } : {};

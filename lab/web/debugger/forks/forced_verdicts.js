@@ -19,7 +19,7 @@ export function forcedVerdicts(node, changed) {
     element,
     entries: () => [...forced].map(([node, verdict]) => ({ node, verdict })),
     clear: () => forced.clear(),
-    /** `step` is shown; its own last token and its root were not drafted. */
+    /** `step` is shown; its last, own token and its root were not drafted. */
     draw(step) {
       const at = node(), own = step?.verdict?.extra && at === step.nodes.length - 1;
       element.hidden = !step?.verdict || !(at > 0) || own;

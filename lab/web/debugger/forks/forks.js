@@ -1,4 +1,4 @@
-/* forks: runs that go on from a step of the run that is shown, with something of it changed. */
+/* forks: runs that continue from a step of the displayed run, with something changed. */
 import { h } from "../../scope.js";
 import { ask, errorText } from "../../runs/runs.js";
 import { branchList, compare } from "./branches.js";
@@ -8,7 +8,7 @@ import { drafterKnobs } from "./drafter_knobs.js";
 
 const LONGEST = 80; // characters of a name
 
-/** The form that forks the run, and the list of its forks. change(): what the fork does otherwise, as settings */
+/** The form that forks the run, and the list of its forks. change(): the changes of the fork, as settings */
 export function forks(change) {
   let here = {}, run = null, headed = null;
   const name = h("input", { type: "text", maxlength: LONGEST, placeholder: "name of the fork",
@@ -68,7 +68,7 @@ export function forks(change) {
       draw();
     },
     look: branches.look,
-    /** Name the fork after what it changes, ready to be made. */
+    /** Name the fork after its changes, ready to be made. */
     fill: () => ((name.value = settingsText(changes()).slice(0, LONGEST)), go.focus()),
   };
 }

@@ -1,9 +1,9 @@
 /* series: the values of the watches in all steps of the displayed run, from the server. */
 import { ask, isOver } from "../../runs/runs.js";
 
-const AGAIN = 1000; // ms between two questions about a run that is going
+const AGAIN = 1000; // ms between two questions about a live run
 
-/** The values of a watch in steps 0 to `count`, in as many answers as it takes. */
+/** The values of a watch in steps 0 to `count`, in as many answers as necessary. */
 async function all(run, text, count) {
   const values = [];
   for (let from = 0; from < count;) {
@@ -20,13 +20,13 @@ async function all(run, text, count) {
 export function series(wanted, answered) {
   const answers = new Map(); // expression -> {as, values, trouble}
   let timer = 0;
-  /** The run, its steps so far, and the watches that are not known for them. */
+  /** The run, its number of steps, and the watches without values for them. */
   function due() {
     const { pane, list } = wanted(), count = pane?.view.store.count, as = `${pane?.id} ${count}`;
     const open = pane?.id && count ? (list || []).filter((text) => answers.get(text)?.as !== as) : [];
     return { pane, count, as, open };
   }
-  /** Ask for the values of every watch in the run that is shown; while it goes on, from time to time. */
+  /** Request the values of every watch in the displayed run; in a live run from time to time. */
   function read() {
     const { pane, open } = due();
     if (timer || !open.length) return;

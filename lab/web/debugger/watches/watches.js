@@ -7,7 +7,7 @@ import { series } from "./series.js";
 
 const KEPT = "decodescope-watches";
 const MOST = 12; // watches at once
-const FIRST = 4; // of those that are offered, to begin with
+const FIRST = 4; // initial watches, of the offered ones
 
 function readStored() {
   try {
@@ -18,7 +18,7 @@ function readStored() {
   }
 }
 
-/** The form that adds a watch. list(): those that there are; add(text): one that the server can read. */
+/** The form that adds a watch. list(): the existing ones; add(text): one that the server can parse. */
 function watchForm({ list, add }) {
   const { element: line, say } = statusLine();
   const box = h("input", { type: "text", placeholder: "mean(accepted)", "aria-label": "expression of a new watch",
@@ -112,7 +112,7 @@ export function watches() {
       if (!same) show();
       answers.read();
     },
-    /** What can be asked for: some of it is watched until somebody says otherwise. */
+    /** The offered watches: some of them are on until the reader chooses. */
     known({ names }) {
       list ??= names.filter((one) => one.watch).slice(0, FIRST).map((one) => one.watch);
       show();

@@ -1,4 +1,4 @@
-/* rule: another rule with its settings, and another choice at a tie, as lists of a what-if. */
+/* rule: another rule with its settings, and another choice at a tie, as lists in a what-if. */
 import { h } from "../../scope.js";
 import { knobSet } from "../knobs.js";
 import { SAME } from "./slider.js";
@@ -26,7 +26,7 @@ export function ruleChoice({ own, asks, other }) {
   }
   return {
     elements: [rule.element, knobs.element, ties.element],
-    /** What is asked for, as parts of a question; empty: as recorded. */
+    /** The question's parts; empty: as recorded. */
     asked() {
       const question = {};
       if (rule.list.value) question.rule = rule.list.value;
@@ -39,7 +39,7 @@ export function ruleChoice({ own, asks, other }) {
       rule.list.value = ties.list.value = "";
       knobs.fill([]);
     },
-    /** The rules that can be asked for, and how a tie can be broken. */
+    /** The available rules, and the ways to break a tie. */
     known(all) {
       rules = all.rules || [];
       rule.list.replaceChildren(option("", SAME),

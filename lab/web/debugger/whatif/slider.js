@@ -1,7 +1,7 @@
-/* slider: a number that begins where the run was, and goes back there. */
+/* slider: a number that begins at the run's value, and can be reset to it. */
 import { button, h } from "../../scope.js";
 
-/** What a choice is called that leaves it as it was. */
+/** The label of the choice that changes nothing. */
 export const SAME = "as recorded";
 
 /** word: its name; range: from 0 to `high`, or to the recorded value if that is larger, in steps of `fine`;
@@ -18,7 +18,7 @@ export function slider(word, high, fine, asks) {
     h("output", null, was, now), undo);
   const slide = {
     element,
-    value: null, // what was chosen; null: as recorded
+    value: null, // the chosen value; null: as recorded
     draw(recorded) {
       element.hidden = recorded === null || recorded === undefined;
       if (element.hidden) slide.value = null;

@@ -1,10 +1,10 @@
-/* verdict: the answer to a what-if: how the decision would have gone, and the tokens of the step then. */
+/* verdict: the answer to a what-if: the other decision, and the tokens of the step with it. */
 import { button, glyph, h, tokenOf, statusWord } from "../../scope.js";
 
 const tokens = (all) => (all.length ? all.map((text) => [tokenOf(text, 14), h("wbr")]) : "nothing");
 const capital = (word) => word[0].toUpperCase() + word.slice(1);
 
-/** fork(): lead to a fork of the run, where only that answers. */
+/** fork(): lead to a fork of the run, if only that can answer. */
 export function verdictOf(fork) {
   const verdict = h("p", { class: "verdict", role: "status" }), lines = h("ul", { class: "lines" }),
     texts = h("dl", { class: "texts" });
@@ -18,7 +18,7 @@ export function verdictOf(fork) {
         : h("span", { class: "quiet" },
           status === was && !open ? "as it was" : `it was ${statusWord(was, before[5] !== null) || was}`));
   }
-  /** answer: of the server, about `node` of `step`; null: nothing was asked. */
+  /** answer: from the server, on `node` of `step`; null: no question was asked. */
   function show(answer, step, node) {
     lines.replaceChildren();
     texts.replaceChildren();

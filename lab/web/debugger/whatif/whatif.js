@@ -1,4 +1,4 @@
-/* whatif: how a decision would have gone with another draw, temperature or rule. The recorded run is never changed. */
+/* whatif: the decision under another draw, temperature or rule. The recorded run is never changed. */
 import { h } from "../../scope.js";
 import { ask, errorText } from "../../runs/runs.js";
 import { forks } from "../forks/forks.js";
@@ -40,7 +40,7 @@ export function whatif(answered) {
   const why = h("p", { class: "why" }),
     questions = h("div", null, u.element, heat.element, rule.elements, verdict.elements);
   const branches = forks(() => {
-    // a fork draws and breaks ties as every run; in it a verdict is forced
+    // a fork draws and breaks ties as every run does; a verdict can be forced in it
     const { u: _, ties: __, ...change } = asked();
     return change;
   });
@@ -51,7 +51,7 @@ export function whatif(answered) {
   /** The question, besides step and node; empty: nothing. */
   const asked = () => ({ ...(u.value === null ? {} : { u: u.value }),
     ...(heat.value === null ? {} : { temperature: heat.value }), ...rule.asked() });
-  /** Ask how it would have gone. While one question is on its way the next one waits, and the last one counts. */
+  /** Ask the server. While one question is under way the next one waits, and only the last one is sent. */
   async function derive() {
     if (busy) return void (again = true);
     const { pane, at, node } = here, wanted = asked();
@@ -81,13 +81,13 @@ export function whatif(answered) {
   return {
     element,
     forks: branches.element,
-    /** Another run is shown: everything is as recorded again. */
+    /** Another run is shown: reset everything to the record. */
     reset() {
       u.value = heat.value = answer = null;
       rule.reset();
       key = "";
     },
-    /** `node` of step `at` is looked at. */
+    /** `node` of step `at` is selected. */
     draw(now) {
       const { pane, store, step, at, node } = now,
         as = `${pane?.id} ${at} ${node} ${!!step?.nodes} ${!!store.head} ${rule.count()}`;
@@ -99,7 +99,7 @@ export function whatif(answered) {
       tell();
       derive();
     },
-    /** The rules that can be asked for, and how a tie can be broken. */
+    /** The available rules, and the ways to break a tie. */
     known: (all) => (rule.known(all), (key = "")),
     look: branches.look,
   };

@@ -2,7 +2,7 @@
  * squares around its nodes, a broken line along its edges, a key in words below, and a column of the table. */
 import { glyph, h, s, tokenOf, statusWord, WORDS } from "../../scope.js";
 
-// px: of a square; from the record's line to ours; from the end of a line to its node
+// px: of a square; from the line of the record to this one; from the end of a line to its node
 const SIDE = 20, BESIDE = 4, NEAR = 10;
 const PARTS = { childList: true, subtree: true, attributes: true, attributeFilter: ["transform", "d", "data-node"] };
 
@@ -16,7 +16,7 @@ export function whatifPath(root) {
   tree.append(layer);
   box.after(key);
 
-  /** The line of the record that leads to a place of the tree. */
+  /** The recorded line that leads to a place of the tree. */
   function lineTo(x, y) {
     return [...tree.querySelectorAll(".edge:not(.core)")].find((line) => {
       const end = line.getPointAtLength(line.getTotalLength());
@@ -35,7 +35,7 @@ export function whatifPath(root) {
     }
     layer.replaceChildren(...shapes);
   }
-  /** The table of the tree says it too. */
+  /** Add the column to the table of the tree, too. */
   function column() {
     const table = box.querySelector(".twin table");
     table?.querySelectorAll(".then").forEach((cell) => cell.remove());
@@ -63,7 +63,7 @@ export function whatifPath(root) {
   }
   const watch = new MutationObserver(draw);
   function draw() {
-    watch.disconnect(); // what is drawn here is no news
+    watch.disconnect(); // these drawings must not trigger another update
     if (tree.getClientRects().length) overlay();
     column();
     watch.takeRecords();

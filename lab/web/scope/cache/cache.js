@@ -8,7 +8,7 @@ import { plural } from "../shared/numbers.js";
 /** The nearest of the numbers from 0 to n - 1. */
 const inside = (k, n) => Math.max(0, Math.min(n - 1, k));
 
-/** The target's cache: rows = layer x KV head, columns = positions. Ticks above: the share of attention where it was
+/** The target's cache: rows = layer x KV head, columns = positions. Ticks above: the share of attention if it was
  *  recorded, else in how many rows an entry is kept. */
 export function cacheView(context) {
   const { shape, sums, bars, draw: drawSums } = cacheSums(), note = h("p", { class: "quiet rule" });

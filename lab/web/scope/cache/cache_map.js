@@ -6,9 +6,9 @@ const KEPT = 0x7fffffff;
 export const leaveWord = ({ parts }) =>
   parts?.policy?.does?.every((x) => x !== "evict" && x !== "merge") ? "freed" : "evicted";
 
-/** When each entry of the target's cache was evicted: a row is a layer and KV head, a column a position. What is
- *  evicted never comes back, so one number per entry answers for every step: kept at step i if it is above i.
- *  went: what is said of those that left. */
+/** When each entry of the target's cache was evicted: a row is a layer and KV head, a column a position. Evicted
+ *  entries never come back, so one number per entry answers for every step: kept at step i if it is above i. went:
+ *  the word for those that left. */
 export class CacheMap {
   room = 256;
   upto = -1;
@@ -25,7 +25,7 @@ export class CacheMap {
     this.at = new Int32Array(this.rows * this.room).fill(KEPT);
   }
 
-  /** Take in the steps that have come, as far as there is no hole; `wants` is then the step that is missing. */
+  /** Take in the new steps, as far as there is no hole; `wants` is then the step that is missing. */
   follow(steps) {
     for (this.wants = null; this.upto + 1 < steps.length; this.upto++) {
       const i = this.upto + 1, change = steps[i]?.kv.find((x) => x.lane === "target");

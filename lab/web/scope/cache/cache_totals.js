@@ -1,4 +1,4 @@
-/* Cache totals: how much of each cache is kept, and the map of the target's as a table. */
+/* Cache totals: the kept part of each cache, and the map of the target's as a table. */
 import { figures, grid, h, pool, say } from "../shared/elements.js";
 import { formatRange, formatCount, keptBytes, percent, size } from "../shared/numbers.js";
 

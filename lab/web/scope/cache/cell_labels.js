@@ -1,9 +1,9 @@
-/* Cell labels: words around the cells of the cache's map: ticks, rows, parts of the text, and the columns that stand
- * out. */
+/* Cell labels: words around the cells of the cache's map: ticks, rows, parts of the text, and the most prominent
+ * columns. */
 import { plural } from "../shared/numbers.js";
 import { visibleText } from "../shared/tokens.js";
 
-/** How much each column holds, as ticks above. */
+/** The content of each column, as ticks above. */
 export function ticks(pen, { left, top, room, columns }, score, c) {
   const peak = Math.max(1e-9, ...score);
   pen.fillStyle = c.faint;
@@ -13,7 +13,7 @@ export function ticks(pen, { left, top, room, columns }, score, c) {
   }
 }
 
-/** Layers, or the one row that is enlarged, at the left; below the zones: [from, to, words, fewer words]. */
+/** Left: layers, or the one enlarged row; below: the zones: [from, to, words, fewer words]. */
 export function rowsAndZones(pen, { length, left, room, bin, columns, rows, one, tall, lines, end }, heads, zones, c) {
   pen.fillStyle = c.muted;
   pen.font = c.sans;
@@ -35,7 +35,7 @@ export function rowsAndZones(pen, { length, left, room, bin, columns, rows, one,
   }
 }
 
-/** Texts over the columns from left to right, none touching the last; score: only over those that stand out. */
+/** Texts over the columns from left to right, without overlap; score: only over the most prominent ones. */
 export function columnWords(pen, { left, right, room, bin, columns }, texts, score, c) {
   pen.fillStyle = c.ink;
   pen.font = c.mono;
@@ -51,7 +51,7 @@ export function columnWords(pen, { left, right, room, bin, columns }, texts, sco
   }
 }
 
-/** Parts of the text that the policy speaks of: [from, to, words, fewer words]. */
+/** Parts of the text that the policy distinguishes: [from, to, words, fewer words]. */
 export function zonesOf(store, i, length) {
   const all = store.head.parts.zones, at = (place) => all.filter((zone) => zone[1] === place),
     sum = (list) => list.reduce((n, zone) => n + zone[2], 0);

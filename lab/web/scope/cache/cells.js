@@ -1,4 +1,4 @@
-/* Cells: where those of the map of the cache lie, and their pixels. */
+/* Cells: the positions of the cache map's cells, and their pixels. */
 import { inks, rgb } from "../shared/elements.js";
 
 /** The colours of the map, at the place of `element`. */
@@ -35,11 +35,11 @@ export function cellsOf(map, i, wide, row) {
     lines, end: y };
 }
 
-/** What is left of the strength of an entry that was not read, as on the Cache tab. */
+/** The remaining strength of an entry that was not read, as on the Cache tab. */
 const UNREAD = 0.1;
 
-/** Paint the cells; of each column score: how much it holds in all rows, recent: how much was evicted in this step.
- *  mass: the attention that was recorded, or null; seen: whether an entry was read, or null where all were. */
+/** Paint the cells; for each column score: how much it holds in all rows, recent: how much was evicted in this
+ *  step. mass: the recorded attention, or null; seen: whether an entry was read, or null if all were. */
 export function paintCells(pen, { length, left, room, bin, columns, rows, tall, lines }, map, i, mass, seen, c) {
   const { width: across, height } = pen.canvas, ratio = window.devicePixelRatio || 1,
     image = pen.createImageData(across, height), data = new Uint32Array(image.data.buffer);
@@ -50,7 +50,7 @@ export function paintCells(pen, { length, left, room, bin, columns, rows, tall, 
   rows.forEach((k, n) => {
     const y0 = Math.round(lines[n] * ratio), y1 = Math.round((lines[n] + tall) * ratio), line = (y1 - 1) * across,
       odd = [];
-    // the lowest line of pixels is written and copied upwards; columns that differ from top to bottom are mended
+    // the lowest line of pixels is written and copied upwards; columns that differ from top to bottom are corrected
     // after that
     for (let q = 0; q < columns; q++) {
       const from = q * bin, to = Math.min(length, from + bin), all = Math.max(1, to - from);
@@ -72,8 +72,8 @@ export function paintCells(pen, { length, left, room, bin, columns, rows, tall, 
     }
     for (let yy = y0; yy < y1 - 1; yy++) data.copyWithin(yy * across, line, line + across);
     for (const { x0, x1, part, now } of odd) {
-      // of several positions in a column the strongest is shown, as high as the share that is kept: one of them
-      // that is kept, or one that is evicted, is a line of its own at least
+      // a column of several positions shows the strongest, as high as the kept share; a single kept position, or
+      // a single evicted one, gets at least one line
       const filled = part === 1 ? y1 - y0
         : part ? Math.min(y1 - y0 - 1, Math.max(1, Math.round((y1 - y0) * part))) : 0;
       if (part) { for (let yy = y0; yy < y1 - filled; yy++) data.fill(c.gone, yy * across + x0, yy * across + x1); }

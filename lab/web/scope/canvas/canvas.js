@@ -10,7 +10,7 @@ import { passesView, SIDES } from "./passes.js";
 import { fedText, placeText } from "./place_text.js";
 import { textParts, visibleText } from "../shared/tokens.js";
 
-const ROWS = 14, COLUMNS = 128, SHOWN = 256; // passes and places of the table at most, and places of the text
+const ROWS = 14, COLUMNS = 128, SHOWN = 256; // maximum passes and places of the table, and places of the text
 
 /** Why a place was settled by a rule: its sign, and words. */
 const reasonOf = ({ form }, rule) => form.words?.[rule] ?? ["•", rule];
@@ -19,13 +19,13 @@ const quotedText = ({ text }) => `“${visibleText(text)}”`;
 /** A token at its place among others; a mask where there is none. */
 const cellText = (one) => (one ? textParts(one.text).map(([, word]) => word.replace("\n", "")).join("") || "·" : "▁");
 
-/** Of `length` places from `start` at most `most`: those around `at`. */
+/** At most `most` of `length` places from `start`: those around `at`. */
 function around([start, length], most, at) {
   const from = Math.max(start, Math.min(start + length - most, at - (most >> 1)));
   return Array.from({ length: Math.min(length, most) }, (_, k) => from + k);
 }
 
-/** The cell of a place in a pass: {kind, shade, word, title}; nothing for what came later. */
+/** The cell of a place in a pass: {kind, shade, word, title}; nothing for later passes. */
 function cellOf(step) {
   const { at: [start], among: [first, behind], anchors, again } = step.canvas, all = openPlaces(step.canvas);
   const now = new Map(step.canvas.now.map(([place, rule, , text]) => [place, { rule, text }]));
@@ -66,7 +66,7 @@ export function canvasView(context) {
       reasonOf(step.canvas, rule).slice(0, 2).join(" ")).join(", ")}.`);
     text(store, i, place);
   }
-  /** The places after the pass: tokens, those that wait for others before them, and masks. */
+  /** The places after the pass: tokens, tokens that wait for others before them, and masks. */
   function text(store, i, chosen) {
     const { canvas: fill } = store.steps[i], [start] = fill.at, out = start + emittedCount(store.steps[i]);
     const all = settledAt(store, i), open = openPlaces(fill), places = around(fill.at, SHOWN, fill.among[0]);
@@ -100,7 +100,7 @@ export function canvasView(context) {
 function fedLine({ fed: rows, stale, cache }) {
   return [`${rows}${stale ? `, ${stale} old` : ""}`, fedText({ fed: rows, stale, cache })];
 }
-/** What a pass decided, as a table. */
+/** The decisions of a pass, as a table. */
 const openTable = ({ i, canvas: fill }) =>
   grid(`Open places in pass ${i}`, ["place", "candidate", "its confidence", "rank", "bar", "settled"],
     [...(openPlaces(fill) ?? new Map()).values()].map((x) =>

@@ -1,7 +1,7 @@
-/* Fills: what passes over a canvas settled, and the arithmetic of it. Places are positions of the text. */
+/* Fills: the places settled by passes over a canvas, and their arithmetic. Places are positions of the text. */
 import { holds, evaluate } from "../details/formulas.js";
 
-/** What is settled after step i: place -> {step, rule, token, text}. */
+/** The settled places after step i: place -> {step, rule, token, text}. */
 export function settledAt(store, i) {
   const at = new Map();
   for (let k = 0; k <= i; k++) {
@@ -12,9 +12,9 @@ export function settledAt(store, i) {
   return at;
 }
 
-const shaped = new WeakMap(); // canvas -> its open places, made when looked at
-/** The open places of a pass: place -> {place, token, text, c, bar, rank, rule, names}, those that it settled with
- *  their rule; names: what the declaration's formulas name. null where they were left out. */
+const shaped = new WeakMap(); // canvas -> its open places, computed on first use
+/** The open places of a pass: place -> {place, token, text, c, bar, rank, rule, names}, settled ones with their
+ *  rule; names: the values of names in the declaration's formulas. null if they were left out. */
 export function openPlaces(fill) {
   if (!fill.open) return null;
   if (shaped.has(fill)) return shaped.get(fill);
@@ -30,7 +30,7 @@ export function openPlaces(fill) {
   return places;
 }
 
-/** Does what was settled follow from the declaration's relations? null where that was left out. */
+/** Whether the settled places follow from the declaration's relations; null if they were left out. */
 export function agrees(fill) {
   const all = openPlaces(fill);
   const apart = new Set((fill.vetoes ?? []).flatMap(([place, , , together]) => together ? [place] : []));
@@ -39,8 +39,9 @@ export function agrees(fill) {
     && fill.now.every(([place, , token]) => all.get(place)?.token === token);
 }
 
-/** What is settled after step i and is not in the text, since a place before it is open: [{place, step, token, text}],
- *  by place. Nothing waits when the run has ended: behind the end of the text no place will be emitted. */
+/** The places settled after step i that are not in the text, since a place before them is open: [{place, step,
+ *  token, text}], by place. Nothing waits when the run has ended: after the end of the text no place will be
+ *  emitted. */
 export function waitingPlaces(store, i) {
   if (store.end && i === store.count - 1) return [];
   const out = store.steps[i].canvas.at[0] + emittedCount(store.steps[i]);

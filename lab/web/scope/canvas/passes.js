@@ -1,9 +1,9 @@
-/* Passes: a method that works on many places at once, pass by place: a table with a row for each pass. */
+/* Passes: a method that works on many places at once, by pass and place: a table with a row for each pass. */
 import { h, set } from "../shared/elements.js";
 
 export const SIDES = 34 + 84; // px of the words next to the cells
 
-/** seek(step): its row was chosen; choose(step, place): one of its cells. label: of the table, for who listens. */
+/** seek(step): its row was chosen; choose(step, place): one of its cells. label: of the table, for screen readers. */
 export function passesView({ seek, choose, label }) {
   const head = h("tr"), body = h("tbody"), table = h("table", null, h("thead", null, head), body);
   const element = h("div", { class: "passes", role: "group", tabindex: 0, "aria-label": label }, table);

@@ -7,9 +7,9 @@ import { tokenOf } from "../shared/marks.js";
 import { plural } from "../shared/numbers.js";
 import { nodesOf } from "../store.js";
 
-const WIDEST = 26, NARROWEST = 4, NUMBERED = 18; // px of a cell, and from which on it has room for a number
+const WIDEST = 26, NARROWEST = 4, NUMBERED = 18; // px of a cell, and the size from which it has room for a number
 
-/** The cells that are there after step i: cell -> {token, step}; -1 is the prompt. */
+/** The existing cells after step i: cell -> {token, step}; -1 is the prompt. */
 export function cellsAt({ head, steps }, i) {
   const { begin, known } = head.picture, at = new Map(known.map((token, cell) => [cell, { token, step: -1 }]));
   if (steps[i]?.canvas) {
@@ -21,7 +21,7 @@ export function cellsAt({ head, steps }, i) {
   return at;
 }
 
-/** What a step tried: cell -> {refused: [text, ...]} of tokens that were drafted there and refused. */
+/** The trials of a step: cell -> {refused: [text, ...]} of tokens that were drafted there and rejected. */
 function refusedIn(step, begin) {
   const at = new Map();
   if (!step?.nodes || !step.drafted) return at;
@@ -34,8 +34,8 @@ function refusedIn(step, begin) {
   return at;
 }
 
-/** The picture and the passes in which its cells came; a click on a cell goes to its pass. Shown where a model
- *  writes pictures. */
+/** The picture and the passes in which its cells came; a click on a cell goes to its pass. Shown if a model writes
+ *  pictures. */
 export function pictureView(context) {
   const sums = figures(), key = h("p", { class: "quiet" }), status = h("p", { class: "took", role: "status" });
   const boards = ["grey levels", "pass in which each cell came"].map((label) => {
@@ -70,7 +70,7 @@ export function pictureView(context) {
     list.children[next].focus();
   });
 
-  /** What is to be seen of a cell, and said: {class, title}. */
+  /** The look and the words of a cell: {class, title}. */
   function cellOf(cell, now, standing, refused) {
     const one = came.get(cell), { width, levels } = shape, level = one ? levels.indexOf(one.token) : -1;
     const words = [`row ${Math.floor(cell / width) + 1}, column ${(cell % width) + 1}`], kinds = [];

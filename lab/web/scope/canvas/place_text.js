@@ -1,4 +1,4 @@
-/* Place text: what the card says of a place of a canvas, from the record alone. */
+/* Place text: the card's words for a place of a canvas, from the record alone. */
 import { agrees, openPlaces, settledAt } from "./fills.js";
 import { sayAll } from "../details/formulas.js";
 import { plural, prob, formatFixed } from "../shared/numbers.js";
@@ -21,13 +21,13 @@ const candidatesAt = (store, i, place) =>
     return one ? [{ step: k, ...one }] : [];
   });
 
-/** Of a place, from 1: {title, mark, text, where, agrees, rows, lines, before}: title, numbers and sentences of the
- *  card, and what was proposed there in the passes so far. */
+/** For a place, from 1: {title, mark, text, where, agrees, rows, lines, before}: title, numbers and sentences of
+ *  the card, and the proposals there in the passes so far. */
 export function placeText(store, i, number) {
   const { canvas: fill } = store.steps[i], [start, length] = fill.at, place = start + number - 1;
   const one = openPlaces(fill)?.get(place), stands = settledAt(store, i).get(place), now = stands?.step === i;
   const later = settledAt(store, store.count - 1).get(place), line = candidatesAt(store, i, place);
-  // since when it was always what was committed in the end
+  // since when it was always the token that was committed in the end
   let right = line.length;
   while (right && later && line[right - 1].token === later.token) right--;
   const said = { where: `place ${number} of ${length}`, agrees: agrees(fill), rows: [], lines: [], text: null,
@@ -74,7 +74,7 @@ function triedText({ tried, at: [start] }, place) {
   return [`Canvases read side by side: ${tried.of.length}. They differ ${where}: ${list.join("; ")}.`];
 }
 
-/** What the grammar refused at a place, and a text that the canvas can still become. */
+/** The tokens that the grammar refused at a place, and a text that the canvas can still become. */
 function vetoText({ vetoes, witness }, place) {
   if (!vetoes) return [];
   const here = vetoes.filter(([at]) => at === place).map(([, , text, together]) =>
@@ -86,7 +86,7 @@ function vetoText({ vetoes, witness }, place) {
     + `and ${plural(vetoes.length, "token")} ${vetoes.length === 1 ? "was" : "were"} refused in this pass.`];
 }
 
-/** Bits that the pass settled, and the most that places can settle which are taken for reaching their bar. */
+/** Bits that the pass settled, and the maximum bits of the places that were taken for reaching their bar. */
 function bitsText(fill) {
   const all = openPlaces(fill);
   if (!all || fill.bars == null) return [];

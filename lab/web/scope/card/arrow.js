@@ -4,11 +4,11 @@ import { outline, tokenOf } from "../shared/marks.js";
 import { prob, share } from "../shared/numbers.js";
 import { addTerm } from "../shared/terms.js";
 
-/** What was thrown: its mark stays clear of the card's edge, the line above it is where u fell. */
+/** The dart: its mark stays clear of the card's edge, the line above it is where u fell. */
 const arrowHead = (u, W, status) => s("path",
   { class: `throw ${status}`, d: outline("target", 6), transform: `translate(${Math.max(2, Math.min(W - 2, u))},19)` });
 const inkText = (x, y, kind, said, anchor) => s("text", { x, y, class: kind, "text-anchor": anchor }, said);
-/** The box is what the draft claims, the ink what the target backs, u is thrown at the box. */
+/** The box is the draft's claim, the ink the part that the target backs, u is thrown at the box. */
 export function arrow(box, width, status) {
   const ratio = box.box > 0 ? box.ink / box.box : 0, over = Math.min(1.45, Math.max(1, ratio)), W = width - 2,
     wide = W / over, ink = Math.min(1, ratio) * wide;
@@ -40,7 +40,7 @@ export function arrow(box, width, status) {
   return svg;
 }
 
-/** All tokens side by side, each as wide as it is likely, and where u fell. */
+/** All tokens side by side, with widths by their probability, and where u fell. */
 export function stretch({ u, low, high }, width) {
   const W = width - 2, a = low * W, b = Math.max(low * W + 1.5, high * W), label = `u ${prob(u)}`,
     half = label.length * 3.3;

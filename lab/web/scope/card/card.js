@@ -22,7 +22,7 @@ export function shell(mark, title, token, where, decided) {
     h("p", { class: "who" }, token, h("span", { class: "quiet" }, where))];
 }
 const verdictWord = (ok) => (ok ? "accepted" : "rejected");
-/** What record and numbers say where they differ. */
+/** The sentence if record and numbers differ. */
 function lieOf(decided) {
   if (decided.agrees !== false || decided.again === undefined) return null;
   return h("table", { class: "sums lying" },
@@ -44,7 +44,7 @@ function wholeTable(decided) {
             row.ok ? (row.k === last ? `u < ${num}, last` : `u < ${num}`) : `u ≥ ${num}`))
       )));
 }
-/** The line of the test, in one row or two; null where nothing was tested. */
+/** The line of the test, in one row or two; null if nothing was tested. */
 function testRows(decided) {
   if (!decided.test) return null;
   const sign = decided.test[2], bad = decided.status === "reject" ? "bad" : decided.status === "accept" ? "good" : "";
@@ -59,7 +59,7 @@ function testRows(decided) {
     set(code, { colspan: 2 }), set(value, { colspan: 3 });
   return long ? [row, h("tr", { class: "numbers" }, value)] : (row.append(value), row);
 }
-/** The distributions at the place of a decision, and what was tried next. */
+/** The distributions at the place of a decision, and the next trial. */
 function rightSide(context, store, step, decided, half) {
   const right = [];
   if (decided.laws) {
@@ -91,7 +91,7 @@ function rightSide(context, store, step, decided, half) {
   }
   return right;
 }
-/** What a card says of a decision: the test on the left, what was left and what came next on the right. */
+/** The content of a decision's card: the test on the left, the residual and the next token on the right. */
 function cardOf(context, store, step, decided, width, two) {
   const half = two ? Math.floor((width - 32) / 2) : width;
   const odds = decided.box && decided.box.u !== undefined && decided.box.box > 0
@@ -135,19 +135,19 @@ function chainCard(step, at) {
               words[which[k]]))))),
     hint ? h("p", { class: "line" }, hint) : null];
 }
-/** What a step tried by itself, as a card, or under another one. */
+/** The step's own trials, as a card, or below another one. */
 const tallyCard = (context, store, step, at, under, tally = step.tally) => [
   under ? h("h3", null, tally.title)
     : shell("", tally.title, step.made[0] ? tokenOf(step.made.map(([, text]) => text).join(""), 24) : "",
       tally.says, { agrees: tallyAgrees(tally) }),
   ...tallyOf(tally, () => context.absent(store, "What was tried"), under ? 0 : at)];
 
-/** The decision behind one node. It shows the first refusal of a step until a node is chosen. */
+/** The decision behind one node. It shows the first rejection of a step until a node is chosen. */
 export function cardView(context) {
   const body = h("div", { class: "decision-body" });
   const element = h("aside", { class: "decision", tabindex: -1, role: "region", "aria-label": "decision" }, body);
   let drawn = null, drawnAs = "", wide = 0;
-  /** A card of a part; nothing while that is not here, and the next drawing tries again. */
+  /** A card of a part; empty until the part is loaded; the next drawing tries again. */
   const ofPart = (name, card, ...of) => {
     const given = extra(name);
     if (!given) drawn = null;

@@ -1,4 +1,4 @@
-/* What the card says of one node, from the record alone. */
+/* The content of one node's card, from the record alone. */
 import { distributionsAt } from "./distributions.js";
 import { rederives, testsOf } from "./judge.js";
 import { isCertain } from "../notes/note_text.js";
@@ -6,7 +6,7 @@ import { prob } from "../shared/numbers.js";
 import { nodesOf } from "../store.js";
 import { visibleText } from "../shared/tokens.js";
 
-/** Where a reader looks first: a refusal, else the target's own token, else the last kept. */
+/** Where a reader looks first: a rejection, else the target's own token, else the last kept. */
 export function firstOf(step) {
   if (!step || !step.nodes) return null;
   if (step.chain || step.branches || step.threads || step.tally || step.tree)
@@ -18,7 +18,7 @@ export function firstOf(step) {
 }
 export const OWN = new Set(["bonus", "resample", "target", "draft"]);
 
-/** What the card says of one node. */
+/** The content of one node's card. */
 export function decision(step, head, id) {
   const nodes = nodesOf(step), by = new Map(nodes.map((n) => [n.id, n])), node = by.get(id);
   if (!node || node.status === "root")
@@ -79,7 +79,7 @@ export function decision(step, head, id) {
     return decided;
   }
   decided.word = telling?.title;
-  const owed = !telling || telling.rest || telling.also; // what a refusal leaves is p, or r, less q
+  const owed = !telling || telling.rest || telling.also; // a rejection leaves p, or r, minus q
   decided.laws = distributionsAt(step, node.parent, owed && node.status === "reject" ? refused(node.id) : []);
   if (tests.path === "last") wholeOf(decided, step, head, tests, trial);
   else if (tests.bounded(trial)) boundOf(decided, tests, trial);
@@ -96,15 +96,15 @@ export function decision(step, head, id) {
   return decided;
 }
 
-/** The numbers of a trial as its rule lists them; those that are not recorded are left out. */
+/** The numbers of a trial as its rule lists them, without those that are not recorded. */
 const testList = (tests, i) =>
   tests.telling.numbers.map(([word, symbol, value]) =>
     [word, tests.said(i, symbol) ?? tests.telling.den, tests.value(i, value)]).filter(([, , x]) => x !== null);
 
-/** What u is held against, in symbols. */
+/** The number that u is compared with, in symbols. */
 const ratioText = ({ num, den }) => (den ? `${num} / ${den.includes("·") ? `(${den})` : den}` : num);
 
-/** A chain on which its tests decide together: the numbers that are counted stand in a table. */
+/** A chain on which its tests decide together: the numbers are in a table. */
 function wholeOf(decided, step, head, tests, trial) {
   const { telling } = tests, counted = telling.numbers.filter(([, symbol]) => symbol.some((part) => part[0] === "k"));
   const rows = tests.tried.map((node, i) => ({ k: i + 1, node,
@@ -129,7 +129,7 @@ function boundOf(decided, tests, i) {
   decided.box = { ink: share, box: 1, mark: bound };
 }
 
-/** A test against a draw. before: the guesses that were refused at its place before it */
+/** A test against a draw. before: the guesses that were rejected at its place before it */
 function drawnOf(decided, step, tests, i, before) {
   const node = tests.tried[i], { telling } = tests, num = tests.num(i), den = tests.den(i), stays = tests.passed(i);
   const own = telling?.numbers.length > 0, name = !own && before.length ? "r" : telling?.num ?? "p",
@@ -139,7 +139,7 @@ function drawnOf(decided, step, tests, i, before) {
   else {
     decided.numbers = [["target", "p(x)", node.p]];
     if (before.length) decided.numbers.push(["residual", "r(x)", node.r]);
-    // drawn without replacement, q is scaled to what its siblings left; the table shows q before the first draw
+    // drawn without replacement, q is scaled to the residual of its siblings; the table shows q before the first draw
     const first = decided.laws?.rows.find((row) => row.token === node.token)?.q;
     if (before.length && step.proposal === "without_replacement") {
       if (first !== undefined) decided.numbers.push(["draft, first draw", "q(x), table", first]);

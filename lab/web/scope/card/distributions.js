@@ -24,7 +24,7 @@ export function distributionsAt(step, place, refused = [], most = 5) {
       const over = r.map((x, j) => Math.max(0, x - law[j]));
       if (k === 0) total = sum(over) + rest[2];
       else {
-        // what the rest keeps is no longer in the record, but the next number that was recorded gives the scale
+        // the record no longer has the residual of the rest, but the next recorded number gives the scale
         const next = refused[k + 1]
           || [...by.values()].find((n) => n.r !== null && n.parent === place && n.id > refused[k].id);
         const extra = step.verdict.extra,

@@ -1,14 +1,14 @@
-/* Verdicts judged again from the numbers of the record, by what the rule says of itself: the head's `telling`, or the
+/* Verdicts judged again from the recorded numbers, by the evidence of the rule: the head's `telling`, or the
  * step's. */
 import { agrees } from "../canvas/fills.js";
 import { evaluate, holds, saySentence, writeNumber } from "../details/formulas.js";
 import { nodesOf } from "../store.js";
 import { tallyAgrees } from "./tally.js";
 
-/** What the rule of a step says of itself; null where that is not known. */
+/** The evidence of a step's rule; null if it is unknown. */
 export const tellingOf = (step, head) => (step.telling === undefined ? head?.telling : step.telling) ?? null;
 
-/** The tests of a step: the nodes that were tried, in order, and what follows from their numbers. `i` counts them. */
+/** The tests of a step: the tried nodes, in order, and the consequences of their numbers. `i` counts them. */
 export function testsOf(step, head) {
   const telling = tellingOf(step, head), knobs = step.by ?? head?.method?.acceptance ?? {},
     by = new Map(nodesOf(step).map((n) => [n.id, n]));
@@ -25,7 +25,7 @@ export function testsOf(step, head) {
     bounded = (i) => tried[i].u === null && tried[i].den !== null;
   /** Whether the test keeps it: u * den < num, without a draw den < num, and without a bound 0 < num. */
   const passed = (i) => (tried[i].u !== null ? tried[i].u * den(i) < num(i) : num(i) > (bounded(i) ? den(i) : 0));
-  /** The verdict that follows; null where the numbers do not settle it. */
+  /** The verdict that follows; null if the numbers do not determine it. */
   function stays(i) {
     if (step.forced || (!telling && !matching)) return null;
     if (matching || !telling.also || passed(i)) return passed(i);
@@ -47,7 +47,7 @@ export function testsOf(step, head) {
   /** A sentence with the numbers of a trial; null where one is missing. */
   const said = (i, parts) => saySentence([parts], names(i), (x, form) => writeNumber(x, form || "p"));
   const given = (wanted) => Object.entries(wanted).every(([name, value]) => knobs[name] === value);
-  /** Whether what the rule says must hold of its record does. */
+  /** Whether the record satisfies the rule's own conditions. */
   const sound = () =>
     matching || !telling
     || telling.relations.every((one) => !given(one[4]) || tried.every((_, i) => holds(one, names(i)) !== false));
@@ -55,7 +55,7 @@ export function testsOf(step, head) {
     value: (i, formula) => evaluate(formula, names(i)), at: (node) => tried.indexOf(node) };
 }
 
-/** Do the verdicts follow from the numbers? null where the rule says more than these. */
+/** Whether the verdicts follow from the numbers; null if the rule depends on more than these. */
 export function rederives(step, head) {
   if (step.canvas) return agrees(step.canvas);
   if (step.tally) return tallyAgrees(step.tally);

@@ -3,13 +3,13 @@ import { h } from "../shared/elements.js";
 import { tokenOf } from "../shared/marks.js";
 import { prob } from "../shared/numbers.js";
 
-/** Does what the record says of each follow from number and threshold? null where the rows were left out. */
+/** Whether each recorded result follows from number and threshold; null if the rows were left out. */
 export const tallyAgrees = ({ rows }) => rows?.every(([, x, bar, holds]) => bar === null || x >= bar === !!holds)
   ?? null;
 
 const figureText = (x) => (x === null ? "" : Number.isInteger(x) ? String(x) : x < 0 ? x.toFixed(2) : prob(x));
 
-/** The rows as a table, the sentences under it. absent: what is said where rows were left out; at: the chosen one. */
+/** The rows as a table, the sentences under it. absent: the text if rows were left out; at: the chosen one. */
 export const tallyOf = ({ rows, heads, lines }, absent, at) => [
   rows ? h("table", { class: "laws block" },
     h("thead", null, h("tr", null, ["", heads[0], rows.some(([, , bar]) => bar !== null) ? heads[1] : "", ""]

@@ -1,15 +1,15 @@
-/* Declarations: formulas and sentences that a header declares, worked out and said of one thing. */
+/* Declarations: formulas and sentences that a header declares, evaluated for one thing. */
 import { evaluate, numbersOf, saySentence } from "./formulas.js";
 
-/** Says sentences of a thing. own(name): its entry, a number or a text; above(name): the same of what it goes on from;
- *  null or nothing where there is none.
+/** Builds sentences on a thing. own(name): its entry, a number or a text; above(name): the same of the thing that it
+ *  continues; null or nothing if there is none.
  *  @param {(name: string) => any} above */
 export function scopeOf(own, above = () => null) {
   const names = (name, before) => (before ? above(name) : own(name)), numbers = numbersOf(names);
   return { value: (formula) => (formula === null ? null : evaluate(formula, numbers)),
-    /** All sentences that are said. */
+    /** All sentences that apply. */
     all: (sentences) => sentences.map((one) => saySentence(one, names)).filter((said) => said !== null),
-    /** The first that is said; "" for none. */
+    /** The first sentence that applies; "" for none. */
     first: (sentences) => {
       for (const one of sentences) {
         const said = saySentence(one, names);

@@ -1,4 +1,4 @@
-/* Formulas, relations and sentences of a declaration, worked out with the numbers of a record. All come in parts. */
+/* Formulas, relations and sentences of a declaration, evaluated with the numbers of a record. All come in parts. */
 import { prob } from "../shared/numbers.js";
 
 const DOES = { "+": (a, b) => a + b, "-": (a, b) => a - b, "*": (a, b) => a * b, "/": (a, b) => a / b,
@@ -7,7 +7,7 @@ const HOLDS = { "==": (a, b, within) => Math.abs(a - b) <= within,
   "!=": (a, b, within) => Math.abs(a - b) > within, "<=": (a, b, within) => a <= b + within,
   ">=": (a, b, within) => a >= b - within };
 
-/** The number that a formula gives (a number, a name, or what is done and to what); null where one is not recorded. */
+/** The value of a formula (a number, a name, or an operation with its operands); null if a number is not recorded. */
 export function evaluate(formula, names) {
   if (typeof formula !== "object") return typeof formula === "number" ? formula : names(formula);
   const [does, ...parts] = formula;
@@ -17,13 +17,13 @@ export function evaluate(formula, names) {
   return Number.isFinite(result) ? result : null;
 }
 
-/** Whether a relation, [formula, sign, formula, how far they may be apart], holds; null where a number is missing. */
+/** Whether a relation, [formula, sign, formula, tolerance], holds; null if a number is missing. */
 export function holds([left, sign, right, within = 1e-9], names) {
   const a = evaluate(left, names), b = evaluate(right, names);
   return a === null || b === null ? null : HOLDS[sign](a, b, within * Math.max(1, Math.abs(a), Math.abs(b)));
 }
 
-/** The numbers of names: what is true is 1, and a text has none. */
+/** The numbers of names: true is 1, and a text has none. */
 export const numbersOf = (names) => (name, before) => {
   const x = names(name, before);
   return typeof x === "number" ? x : typeof x === "boolean" ? Number(x) : null;
@@ -34,9 +34,9 @@ export const numbersOf = (names) => (name, before) => {
 export const writeNumber = (x, form) => (form === "g" || (!form && Number.isInteger(x)) ? String(x)
   : form && form !== "p" ? x.toFixed(form) : prob(x));
 
-/** What a sentence says; null where it does not apply, or lacks something. It is [its parts, what names must be: a
- *  value or one of several, the relation that must hold or null]; a part is a text, or [a formula or a text's name, its
- *  form]. names(name, before): number, text or null; write(number, form): the number as text.
+/** The text of a sentence; null if it does not apply, or lacks something. It is [its parts, required values of names:
+ *  a value or one of several, the relation that must hold or null]; a part is a text, or [a formula or a text's name,
+ *  its form]. names(name, before): number, text or null; write(number, form): the number as text.
  *  @param {any[]} sentence */
 export function saySentence([parts, given = {}, where], names, write = writeNumber) {
   const numbers = numbersOf(names);
@@ -50,6 +50,6 @@ export function saySentence([parts, given = {}, where], names, write = writeNumb
   return words.includes(null) ? null : words.join("");
 }
 
-/** What sentences say, one behind the other. */
+/** The texts of sentences, one after another. */
 export const sayAll = (sentences, names, write) =>
   sentences.map((one) => saySentence(one, names, write)).join("");

@@ -1,4 +1,4 @@
-/* Scale: rows as bars on one axis, with the line of a bar through all of them, and what each model's passes cost. */
+/* Scale: rows as bars on one axis, with a threshold line through all of them, and the cost of each model's passes. */
 import { button, figures, h, pool, say, see, set } from "../shared/elements.js";
 import { bring } from "../shared/extras.js";
 import { tokenOf } from "../shared/marks.js";
@@ -23,7 +23,7 @@ export function branches(store, i, lanes) {
   return { sums: [...sums.values()], lacks };
 }
 
-/** The rows of one axis, with the line of the bar, and below them the price of each model. Shown where a step has such
+/** The rows of one axis, with the threshold line, and below them the price of each model. Shown if a step has such
  *  rows. */
 export function scaleView(context) {
   const sums = figures(), body = h("tbody"), axis = h("th", { scope: "col", class: "axis" });
@@ -59,7 +59,7 @@ export function scaleView(context) {
     say(value, figure);
     say(last, words);
   }
-  /** The prices of the lanes up to step i, and what they say. */
+  /** The prices of the lanes up to step i, and their sentences. */
   function price(store, i, one, form) {
     see(prices, form);
     see(note, form);

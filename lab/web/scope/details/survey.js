@@ -21,8 +21,9 @@ const formNumber = (x, form) => (form === "n" ? formatCount(x)
   : form ? x.toFixed(Number(form)).replace("-", "−") : String(Number(x.toPrecision(4))));
 
 const reckoned = new WeakMap(); // a message -> what is computed from its numbers
-/** The cells of a matrix, counted from 0: {judged(row, column): NaN where there is none, names(row, column): what a
- *  formula of the cell may name, weak, strong: the ends of the scale, best: the strongest cell, counted row by row}. */
+/** The cells of a matrix, counted from 0: {judged(row, column): NaN if there is none, names(row, column): the
+ *  values of names in a formula of the cell, weak, strong: the ends of the scale, best: the strongest cell,
+ *  counted row by row}. */
 function matrixCells(survey) {
   if (reckoned.has(survey)) return reckoned.get(survey);
   const bytes = Uint8Array.from(atob(survey.numbers), (c) => c.charCodeAt(0));
@@ -49,7 +50,7 @@ function matrixCells(survey) {
   return result;
 }
 
-/** Sentences one behind the other. names: what their formulas name, numbers and texts. */
+/** Sentences one after another. names: values of names in their formulas, numbers and texts. */
 const joinSentences = (sentences, names) =>
   sayAll(sentences.map(([parts, where]) => [parts, {}, where]), names, formNumber);
 
@@ -70,7 +71,7 @@ function shadesOf(element) {
   const shade = (t) => `rgb(${low.map((x, k) => Math.round(x + t * (high[k] - x))).join()})`;
   return { ...ink, shade };
 }
-/** A frame around a cell, also seen on its own colour. */
+/** A frame around a cell, visible also on its own colour. */
 /** @param pen
  *  @param ink
  *  @param {number[]} frame
@@ -85,7 +86,7 @@ function strokeFrame(pen, ink, [x, y, wide, high], colour, dash = []) {
   pen.strokeRect(x + 1, y + 1, wide - 2, high - 2);
   pen.setLineDash([]);
 }
-/** The frames of marks; of several on a cell the first. box(row, column): where a cell is drawn */
+/** The frames of marks; of several on a cell the first. box(row, column): the place of a cell */
 function markFrames(pen, ink, { marks }, box) {
   for (const [row, column, , status] of marks.filter((one, k) =>
       marks.findIndex((x) => sameCell(x, one)) === k).reverse())
@@ -155,7 +156,7 @@ function cellMap(context) {
   return {
     element,
     restyle: () => (ink = null),
-    /** Draws it and returns what is said under it. */
+    /** Draws it and returns the text under it. */
     draw(survey, chosen, width) {
       const before = of, columns = survey.size[1], { best } = matrixCells(survey);
       of = survey;
@@ -237,7 +238,7 @@ function rowMap(context) {
   };
 }
 
-/** A matrix, and under it in words what is chosen and what its colours mean. */
+/** A matrix, and under it in words the chosen cell and the meaning of its colours. */
 function matrixPanel(context) {
   const maps = [cellMap(context), rowMap(context)];
   const now = h("p", { class: "took", role: "status" }), key = h("p", { class: "quiet" });

@@ -1,4 +1,5 @@
-/* Turns: rows in lanes over the steps, such as tokens by who wrote them, and the number of each against its bar. */
+/* Turns: rows in lanes over the steps, such as tokens by the model that wrote them, and the number of each against
+ * its bar. */
 import { figures, grid, h, hatch, inks, say, see, set, sheet, toggle } from "../shared/elements.js";
 import { bring } from "../shared/extras.js";
 import { tokenOf } from "../shared/marks.js";
@@ -7,11 +8,11 @@ import { visibleText } from "../shared/tokens.js";
 
 const EDGE = 40, SLOT = 22, OVER = 8, CHART = 84, BAND = 20, FOOT = 18; // px
 
-/** What became of a row, in words. */
+/** The outcome of a row, in words. */
 const fateOf = (form, { who, stays }) =>
   `${form.lanes.find(([sign]) => sign === who)?.[1] ?? who}${stays ? "" : `, ${form.back}`}`;
 
-/** The lanes and the numbers above them. Shown where a step has rows in lanes. */
+/** The lanes and the numbers above them. Shown if a step has rows in lanes. */
 export function turnsView(context) {
   const sums = figures(), canvas = h("canvas"), key = h("p", { class: "quiet" }), spot = h("p", { class: "took" });
   const plot = h("div", { class: "plot", role: "slider", tabindex: 0 }, canvas), twin = h("div", { class: "twin" });
@@ -24,7 +25,7 @@ export function turnsView(context) {
     if (one) context.seek(one.step);
   });
 
-  /** The tokens of the steps around step i, also those that were taken back. */
+  /** The tokens of the steps around step i, including those that were taken back. */
   const around = (store, i, room) => {
     const all = [];
     for (let k = Math.max(0, i - room); k < Math.min(store.count, i + room + 1); k++) {
@@ -72,7 +73,7 @@ export function turnsView(context) {
     pen.lineWidth = 2;
     if (many) pen.strokeRect(EDGE + own * SLOT - 1, lane(0) - 1, many * SLOT + 1, count * BAND + 2);
   }
-  /** Shares of the uppermost lane as far as step i: tokens, passes, rows read to catch up, tokens taken back. */
+  /** Shares of the uppermost lane up to step i: tokens, passes, rows read to catch up, tokens taken back. */
   function tell(store, i, form) {
     const [upper] = form.lanes[0];
     let [mine, all, passes, of, read, back] = [0, 0, 0, 0, 0, 0];

@@ -1,4 +1,4 @@
-/* Depth: which layers each pass of the target ran, token by layer, and every test by which it was to leave. */
+/* Depth: which layers each pass of the target ran, token by layer, and every exit test. */
 import { figures, grid, h, hatch, inks, say, see, set, sheet, toggle } from "../shared/elements.js";
 import { bring } from "../shared/extras.js";
 import { tokenOf } from "../shared/marks.js";
@@ -6,13 +6,13 @@ import { plural, formatFixed } from "../shared/numbers.js";
 import { visibleText } from "../shared/tokens.js";
 
 const MARGIN = 34, ABOVE = 4, BELOW = 18, BROAD = 24, SLIM = 14; // px around the cells, and of a column
-/** What became of a layer: its letter, a word, and how it is painted. */
+/** The state of a layer: its letter, a word, and its painting. */
 export const DID = { r: ["R", "ran", "full"], a: ["A", "attention alone", "upper"],
   f: ["F", "feed-forward alone", "lower"], p: ["P", "propagated", "lines"], c: ["C", "copied", "dots"],
   w: ["W", "waiting", "frame"], l: ["L", "ran later", "later"], s: ["S", "run by some of its rows", "later"],
   b: ["", "in another pass of the step", ""], "-": ["", "absent", ""] };
 
-/** The passes of a step: [letters, rows, whether it drafted]; of one that says nothing, one over all layers. */
+/** The passes of a step: [letters, rows, whether it drafted]; a step without a record has one over all layers. */
 const ranIn = (step, layers) => step.depth?.ran ?? [["r".repeat(layers), step.made.length, 0]];
 
 /** Where a pass exited: the layer above which no layer ran; null for a pass that checks what others began, or with
@@ -22,7 +22,7 @@ export function leftAt([letters, , drafted, chose], many) {
   return chose || (many > 1 && !drafted) ? null : at;
 }
 
-/** When layers that a pass waited for ran, as far as step i: pass -> [step by layer]. Who waits longest goes first. */
+/** When the layers that a pass waited for ran, up to step i: pass -> [step by layer]. The longest wait goes first. */
 export function laterBy(store, i, layers) {
   const waits = Array.from({ length: layers }, () => []), later = new Map();
   for (let k = 0; k <= i; k++) {
@@ -40,7 +40,7 @@ export const layersText = (letters) =>
   "layers " + [...letters.matchAll(/(.)\1*/g)].map(({ 0: run, 1: one, index }) =>
     `${index}${run.length > 1 ? ` to ${index + run.length - 1}` : ""} ${DID[one][1]}`).join(", ");
 
-/** What routers say of a pass in which each row chose alone what it ran, in the same shape. */
+/** The router results of a pass in which each row chose alone what it ran, in the same shape. */
 function scoresOfPass({ open, over, scores }, layers) {
   const ran = (score) => (score > over ? "ran" : "left out");
   const title = open === undefined ? "Routers chose what ran"
@@ -54,7 +54,7 @@ function scoresOfPass({ open, over, scores }, layers) {
       ran(scores[2 * i + 1])]) };
 }
 
-/** What the tests of a pass say: {title, lines, heads, rows}. */
+/** The tests of a pass: {title, lines, heads, rows}. */
 export function testsOfPass(left, layers) {
   if (left.asks === "router") return scoresOfPass(left, layers);
   const { depth, tests, closed, below, rows, whole, known } = left, early = depth < layers, lines = [];
@@ -83,7 +83,7 @@ export function testsOfPass(left, layers) {
     passed(test) ? (closed ? "left out above" : "it leaves") : closed ? "it runs" : "it goes on"]) };
 }
 
-/** Paint what became of a layer into its cell. */
+/** Paint the state of a layer into its cell. */
 function layerCell(pen, ink, letter, x, y, wide, tall) {
   const [sign, , way] = DID[letter], [w, t] = [wide - 1, tall - 1], dark = way === "full";
   pen.fillStyle = ink[dark ? "time-3" : way === "later" ? "time-2" : "gone"];
@@ -104,7 +104,7 @@ function layerCell(pen, ink, letter, x, y, wide, tall) {
   pen.fillText(sign, x + w / 2, y + t / 2 + 0.5);
 }
 
-/** The map, and under it the tests of the pass that is chosen. Shown where layers were left out, or could have been. */
+/** The map, and under it the tests of the chosen pass. Shown if layers were skipped, or could have been. */
 export function depthView(context) {
   const sums = figures(), canvas = h("canvas"), key = h("p", { class: "quiet" }), spot = h("p", { class: "took" });
   const plot = h("div", { class: "plot", role: "slider", tabindex: 0, "aria-label": "depth map: layers by pass" },
@@ -128,7 +128,7 @@ export function depthView(context) {
     go(columns[columns.findIndex((x) => x.step === at && x.k === chosen) + way]);
   });
 
-  /** The passes of the steps around step i, each with the letters that it has by then. */
+  /** The passes of the steps around step i, each with its letters by then. */
   function passes(store, i, room, layers) {
     const later = laterBy(store, i, layers), all = [];
     for (let k = Math.max(0, i - room); k < Math.min(store.count, i + room); k++) {
@@ -172,7 +172,7 @@ export function depthView(context) {
     if (own >= 0) pen.strokeRect(MARGIN + own * wide - 1, ABOVE - 2, wide + 1, layers * tall + 3);
     return line;
   }
-  /** Which tests the chosen pass made, and what it made of them. */
+  /** The tests of the chosen pass, and their results. */
   function tests(store, step, own, layers) {
     const lacks = !own.exit && step.depth?.ran && (step.brief || step.few || step.cut);
     const said = own.exit && testsOfPass(own.exit, layers);

@@ -1,16 +1,16 @@
-/* Layer rows: a layer of a model as elements: its bar of bytes, and its heads by KV head. A part that can be pressed is
- * {element, words, says}: its words at their longest and shorter, and what it is as {title, lines}. */
+/* Layer rows: a layer of a model as elements: its bar of bytes, and its heads by KV head. A part that can be
+ * pressed is {element, words, says}: its words, long and short, and its description as {title, lines}. */
 import { h } from "../shared/elements.js";
 import { bitsOf, headMarks, headsOf, findingLines, matrixText, shadeOf, sumOf } from "./matrices.js";
 import { plural, size } from "../shared/numbers.js";
 
-const CELLS = 2048; // heads that are drawn one by one; of more, KV heads with their number
+const CELLS = 2048; // heads that are drawn one by one; with more, KV heads with their number
 
 const pressable = (cls, style, label, words, says) => ({ words, says, element: h("button", { type: "button",
   class: cls, style, tabindex: -1, "aria-label": label }) });
 
-/** The bar of some matrices, as wide as their bytes; `most` are those of the whole width. `enlarged`: of what is there
- *  alone. */
+/** The bar of some matrices, as wide as their bytes; `most` are those of the whole width. `enlarged`: only the
+ *  present part. */
 export function bytesBar(list, most, enlarged, model) {
   const items = [], width = (bytes) => `width:${((100 * bytes) / most).toFixed(3)}%`;
   for (const one of list) {
@@ -25,8 +25,8 @@ export function bytesBar(list, most, enlarged, model) {
     saved > 0 && h("span", { class: "spare", style: width(saved) })) };
 }
 
-/** The heads of layer i where it is known which are gone: each in its KV head, tinted by the number that was found of
- *  it, with its place in the order in which they went. */
+/** The heads of layer i if the removed ones are known: each in its KV head, tinted by its score, with its place in
+ *  the order of removal. */
 function knownBoxes(i, model, known) {
   const { mark, worth, places } = headMarks(model), items = [];
   const boxes = known.map((heads, g) => {
@@ -46,7 +46,7 @@ function knownBoxes(i, model, known) {
   return { items, element: h("div", { class: broad ? "heads broad" : "heads" }, boxes) };
 }
 
-/** The heads of layer i, framed by KV head; those that are gone behind them, where nobody knows which they were. */
+/** The heads of layer i, framed by KV head; the removed ones follow, if it is unknown which they were. */
 export function headBoxes(i, model) {
   const { groups, usual, loose, lost, known } = headsOf(model, i), items = [], boxes = [];
   if (known) return knownBoxes(i, model, known);

@@ -8,15 +8,15 @@ const NAMED = [["qkv", "queries, keys and values"], ["out", "output of attention
 export const SHADES = [[3.5, 1, "under 3.5"], [6, 2, "3.5 to 6"], [12, 3, "6 to 12"], [24, 4, "12 to 24"],
   [Infinity, 5, "24 and more"]];
 
-/** Bits as people read them: 5, 4.5, 8.08. */
+/** Bits for people: 5, 4.5, 8.08. */
 export const bitsOf = (bits) => String(Math.round(100 * bits) / 100);
 /** The shade of a number of bits: 1 to 5. */
 export const shadeOf = (bits) => SHADES.find(([below]) => bits < below)[1];
 /** The sum of one number of each. */
 export const sumOf = (list, what) => list.reduce((all, one) => all + one[what], 0);
 
-/** The matrices of layer i: [{name, word, rows, columns, bits, bytes, gone, saved}, ...]: bytes that are there, those
- *  of what is gone, in the model's type, and what fewer bits save. */
+/** The matrices of layer i: [{name, word, rows, columns, bits, bytes, gone, saved}, ...]: bytes of the present
+ *  part, those of the removed part, in the model's type, and the saving of fewer bits. */
 export function matricesOf({ kinds, layers, whole, usual }, i) {
   return kinds[layers[i]].parts.map(([rows, columns, bits], k) => {
     const [tall, wide] = whole.parts[k], many = rows * columns;
@@ -31,15 +31,15 @@ export const endsOf = ({ ends, usual }) => ends.map(([name, rows, columns, bits]
   rows, columns, tall: rows, wide: columns, bits, bytes: (rows * columns * bits) / 8, gone: 0,
   saved: (rows * columns * (usual - bits)) / 8 }));
 
-/** A value that was found, with its unit. */
+/** A finding's value, with its unit. */
 const valueText = (x, unit) => (typeof x === "boolean" ? (x ? "yes" : "no") : typeof x === "string" ? x
   : `${Number(x.toPrecision(4))}${unit ? ` ${unit}` : ""}`);
-/** What transforms found of one place, as lines; pick(values) gives the value of the place. */
+/** The findings of transforms on one place, as lines; pick(values) gives the value of the place. */
 export const findingLines = ({ findings }, over, pick) => findings.filter((x) => x.over === over)
   .map((x) => [x, pick(x.values)]).filter(([, value]) => value !== null && value !== undefined)
   .map(([{ word, unit, what, by }, value]) => `${word} ${valueText(value, unit)}${what ? `: ${what}` : ""} (${by}).`);
 
-/** What a matrix is: {title, lines}. */
+/** The description of a matrix: {title, lines}. */
 export function matrixText(one, model) {
   const { usual } = model;
   const many = one.rows * one.columns, there = many > 0, lines = [];

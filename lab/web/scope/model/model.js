@@ -1,5 +1,5 @@
-/* Model: what a model of the run is. A row a layer: its matrices by bytes, shaded by bits a weight, hatched where they
- * are gone; its heads by KV head; and what a part is, when it is pressed. */
+/* Model: the structure of a run's model. A row per layer: its matrices by bytes, shaded by bits per weight,
+ * hatched where they were removed; its heads by KV head; and the description of a part when it is pressed. */
 import { figures, grid, h, say, see, set, toggle } from "../shared/elements.js";
 import { bring } from "../shared/extras.js";
 import { bytesBar, headBoxes } from "./layer_rows.js";
@@ -7,11 +7,11 @@ import { bitsOf, endsOf, headMarks, matricesOf, SHADES, shadeOf, sumOf } from ".
 import { formatCount, formatShort, size } from "../shared/numbers.js";
 import { roundsView } from "./rounds.js";
 
-const TORN = 2; // the longest bar of embedding and head, in those of a layer
+const TORN = 2; // the longest bar of embedding and head, in bars of a layer
 const WAYS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
-/** Rows of parts that can be pressed, and walked through by keys: one stop of the Tab key. tell(part) is called with
- *  the one that was chosen. */
+/** Rows of parts that can be pressed, and walked through by keys: one stop of the Tab key. tell(part) is called
+ *  with the chosen one. */
 function walkable(body, tell) {
   let parts = [], at = [0, 0];
   const placeOf = (target) => {
@@ -46,7 +46,7 @@ function walkable(body, tell) {
   };
 }
 
-/** What the shades and patterns of some matrices mean. */
+/** The meaning of the shades and patterns of some matrices. */
 function legendOf(cells, model) {
   const { scores, places } = model.there ? headMarks(model) : {};
   const there = cells.filter((x) => x.bytes), swatch = (cls, words) => h("span", null,
@@ -84,7 +84,7 @@ function layerRow(name, bar, cells, cls) {
     h("b", null, bytes ? size(bytes) : "gone"), many ? ` ${bitsOf((8 * bytes) / many)} bits` : ""));
 }
 
-/** The models of a run, one at a time: the first that was made of another, until another is chosen. */
+/** The models of a run, one at a time: the first that was made from another, until another is chosen. */
 export function modelView() {
   const sums = figures(), roles = h("span", { class: "switch", role: "group", "aria-label": "model of the run" });
   const legend = h("p", { class: "bits-legend quiet" }), body = h("div", { class: "layers", role: "group",

@@ -1,9 +1,9 @@
-/* Model link: the pane of a run's models, closed until somebody opens it; its part is fetched then. */
+/* Model link: the pane of a run's models, closed until somebody opens it; then its part is fetched. */
 import { h, say, see } from "../shared/elements.js";
 import { extra } from "../shared/extras.js";
 import { formatShort, size } from "../shared/numbers.js";
 
-/** What a model is, in a line. */
+/** The description of a model, in a line. */
 const inOneLine = ({ name, params, bytes, dense }) => `${name}, ${formatShort(params)} parameters, ${size(bytes)}`
   + (bytes < dense ? ` instead of ${size(dense)}` : "");
 

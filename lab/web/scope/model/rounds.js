@@ -1,4 +1,4 @@
-/* Rounds: what a search or a training made of a model, one generation or step after the other. */
+/* Rounds: the progress of a search or a training on a model, one generation or step after another. */
 import { h, s, say, see, set } from "../shared/elements.js";
 
 const ROUND_PX = { wide: 560, tall: 96, edge: 8 }; // in units of its own
@@ -40,7 +40,7 @@ export function roundsView() {
   }
   return {
     element,
-    /** Show what was found of a model round by round. */
+    /** Show the findings on a model round by round. */
     tell({ findings }) {
       const own = findings.filter((x) => x.over === "round" && x.values.length > 1), one = findings.filter((x) =>
         x.over === "model" && x.values.length);

@@ -1,4 +1,4 @@
-/* Note kinds: each kind of note lays out the values that were noted over the steps, and paints them on a canvas. */
+/* Note kinds: each kind of note lays out its values over the steps, and paints them on a canvas. */
 import { formatTime } from "../shared/numbers.js";
 import { wordOf } from "./note_text.js";
 import { layTrack, paintTrack, trackAxis } from "./track.js";
@@ -7,9 +7,9 @@ export const LEFT = 76; // px left of a plot
 const PX = { tall: 40, row: 11, gap: 2, lane: 18 }; // a plot, a row, the space between two, a clock
 const MOST_ROWS = 12; // of a set or a grid; the others are counted
 
-/** An axis of `count` steps over `wide` px, in bins of a pixel or more: each(values, act) calls act(bin, value) for
- *  every value; x(bin) is where a bin begins, at(i) where a step is and how wide, step(px) which one is there. Of many
- *  steps the axis grows by `grain` at once. */
+/** An axis of `count` steps over `wide` px, in bins of a pixel or more: each(values, act) calls act(bin, value)
+ *  for every value; x(bin) is where a bin begins, at(i) the place and width of a step, step(px) the step there.
+ *  With many steps the axis grows by `grain` at once. */
 export function axisOf(count, wide) {
   const grain = 2 ** Math.max(0, Math.floor(Math.log2(count / wide))), span = Math.ceil(count / grain) * grain;
   const bins = Math.max(1, Math.min(span, Math.floor(wide))), share = bins / span;
@@ -25,14 +25,14 @@ export function axisOf(count, wide) {
   };
 }
 
-/** The least and the largest of numbers: each(take) hands them over. */
+/** The least and the largest of numbers: each(take) passes them. */
 function extent(each) {
   let low = Infinity, high = -Infinity;
   each((x) => ((low = Math.min(low, x)), (high = Math.max(high, x))));
   return [low, high];
 }
 
-/** A word left of a row, as much of it as there is room for. */
+/** A word left of a row, shortened to the available room. */
 function beside(pen, ink, text, y) {
   let shown = text;
   while (pen.measureText(shown).width > LEFT - 10 && shown.length > 2) shown = shown.slice(0, -2) + "…";
@@ -89,8 +89,8 @@ function blocks(pen, ink, axis, rows) {
 }
 const rowsTall = (count) => count * (PX.row + PX.gap) + PX.gap;
 
-/** The members of sets: those that are in most steps, in their order, and how many more there are. A member is known by
- *  its token, or by what it says. */
+/** The members of sets: those in most steps, in their order, and how many more there are. A member is identified
+ *  by its token, or by its text. */
 const keyOf = (x) => (typeof x !== "object" ? x : x.token ?? wordOf(x));
 function members(values) {
   const counts = new Map(), words = new Map();
@@ -105,9 +105,9 @@ function members(values) {
   return { rows, more: counts.size - rows.length };
 }
 
-/** Kind -> lay(columns), what its picture is: tall, and `said` in words; paint(pen, ink, axis, columns, laid), and its
- *  own `axis` if it is not that of the steps. A column has the note and the values by step; of a series the second one
- *  is what it is held against. */
+/** Kind -> lay(columns), its picture: tall, and `said` in words; paint(pen, ink, axis, columns, laid), and its own
+ *  `axis` if it is not that of the steps. A column has the note and the values by step; for a series the second
+ *  one is its reference. */
 export const NOTE_KINDS = {
   track: {
     lay: layTrack,

@@ -1,8 +1,8 @@
-/* Note text: what the parts of the method noted, in words: of a step, and of one node. */
+/* Note text: the notes of the method's parts, in words: of a step, and of one node. */
 import { formatTime, prob } from "../shared/numbers.js";
 import { visibleText } from "../shared/tokens.js";
 
-const FEW = 6; // members or rows that are said; the others are withUnit
+const FEW = 6; // members or rows that are listed; the others are counted
 
 /** A single value in words. */
 export function wordOf(x) {
@@ -25,11 +25,11 @@ const SAID = {
   set: (note, x) => (x.length ? listText(x.map(wordOf)) : "nothing"),
   grid: (note, x) => listText(Object.entries(x).map(([row, one]) => `${row}: ${wordOf(one)}`)),
 };
-/** The values of a step in words, by the kind of their notes; "" where nothing was noted. */
+/** The values of a step in words, by the kind of their notes; "" if there are none. */
 export const noteText = (notes, values) =>
   notes.map((note, k) => (values[k] === undefined ? "" : SAID[note.kind](note, values[k]))).filter(Boolean).join(", ");
 
-/** What a note is held against in a step, in words; "" where it is nothing. values: those of its part. */
+/** The reference of a note in a step, in words; "" if there is none. values: those of its part. */
 export function referenceText(note, values) {
   const at = typeof note.at === "string" ? values?.[note.at] : note.at;
   return typeof at === "number" ? `${note.line} ${wordOf(at)}` : "";
@@ -51,13 +51,14 @@ export function nodeNotes(head, step, id) {
 }
 const ownChance = (sums, parent, x) => Math.exp(x - (parent > 0 ? sums[parent] : 0));
 
-/** What is said of a node under it in the tree: what it is held against; else, where its q is 1 for want of chance,
- *  what shaped the tree instead: "sure 0.42", "rank 2". */
+/** The text under a node in the tree: its reference; else, if its q is 1 because it was chosen without chance, the
+ *  number that shaped the tree instead: "sure 0.42", "rank 2". */
 export function noteLabel(head, step, id) {
   const rows = nodeNotes(head, step, id).filter(([, , , place]) => !place); // the text is marked there
   const shaped = isCertain(step) ? rows.find(([word]) => word === "draft") ?? rows[0] : null;
   const [name, , x] = rows.find(([, against]) => against && against !== "gave it") ?? shaped ?? [];
   return name ? `${name} ${x}` : "";
 }
-/** Whether the draft chose its tokens without chance: its q is 1 by convention, and says nothing of its confidence. */
+/** Whether the draft chose its tokens without chance: its q is 1 by convention, and does not measure its
+ *  confidence. */
 export const isCertain = (step) => step.proposal === "onehot";

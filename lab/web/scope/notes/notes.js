@@ -1,4 +1,4 @@
-/* Notes: what the parts of the method noted over the steps, drawn by kind; no method is known here. */
+/* Notes: the signals of the method's parts over the steps, drawn by kind; no method is known here. */
 import { h, inks, rgb, say, see, set, sheet } from "../shared/elements.js";
 import { axisOf, LEFT, NOTE_KINDS } from "./note_kinds.js";
 import { referenceText, noteText } from "./note_text.js";
@@ -22,7 +22,7 @@ function picturesOf(part, notes) {
   ];
 }
 
-/** A row for each note, with its value in the step that is shown; its picture is also a scrubber. */
+/** A row for each note, with its value in the displayed step; its picture is also a scrubber. */
 export function notesView(context) {
   const element = h("section", { class: "notes-pane", "aria-label": "what the parts of the method noted" });
   const rows = [];
@@ -60,7 +60,7 @@ export function notesView(context) {
       rows.push(...mine);
     }
   }
-  /** Take in the steps that are new, or have come whole. */
+  /** Take in the steps that are new, or are now whole. */
   function take(store, i) {
     if (come === store.come && read[i] === steps[i]) return;
     come = store.come;
@@ -87,7 +87,7 @@ export function notesView(context) {
     const [left, wide] = row.axis?.at(i) ?? [0, 0];
     set(row.mark, { style: `left:${left.toFixed(1)}px;width:${wide.toFixed(1)}px` });
   }
-  /** Paint what is to be seen if it changed; of steps thinner than a pixel when as many have come as fill one. */
+  /** Paint the visible part if it changed; with steps thinner than a pixel, only when a pixel is full. */
   function paint(row, store, i) {
     const steps = axisOf(store.count, Math.max(1, width - LEFT)), kind = NOTE_KINDS[row.note.kind];
     const filled = row.columns.reduce((sum, x) => sum + x.filled, 0);
@@ -97,7 +97,7 @@ export function notesView(context) {
     const laid = row.come === as ? row.laid : kind.lay(row.columns);
     const axis = kind.axis?.(laid, Math.max(1, width - LEFT), i) ?? steps, whole = [as, axis.key].join();
     Object.assign(row, { axis, laid, come: as });
-    row.canvas.style.height = `${laid.tall}px`; // what is out of sight has its room
+    row.canvas.style.height = `${laid.tall}px`; // invisible rows keep their room
     if (whole === row.painted || !seen) return;
     row.painted = whole;
     const pen = sheet(row.canvas, width, laid.tall);

@@ -25,7 +25,7 @@ export function layTrack([{ note, values }]) {
   return { bars, runs, lanes, end, values, unit: note.unit, tall, said: words };
 }
 
-/** The stretch of time that has room in `wide` px: all of it, or as much as shows step i and what came before it. */
+/** The stretch of time that fits into `wide` px: all of it, or as much as shows step i and the time before it. */
 export function trackAxis({ bars, end, values }, wide, left, i) {
   const shown = Math.min(end, Math.max(1, Math.floor(wide / TRACK_PX.least))), each = wide / shown;
   const own = values[i] ?? [], from = Math.min(...own.map((bar) => bar[1]));
@@ -40,7 +40,7 @@ export function trackAxis({ bars, end, values }, wide, left, i) {
   };
 }
 
-/** The runs that are to be seen, each with its token's text once, where that has room before another word begins. */
+/** The visible runs, each with its token's text once, if it fits before the next word. */
 export function paintTrack(pen, ink, axis, { runs, lanes, unit, tall }, beside) {
   const y = (lane) => lane * (TRACK_PX.lane + TRACK_PX.gap), { lane: high } = TRACK_PX;
   for (let lane = 0; lane < lanes; lane++) beside(pen, ink, `lane ${lane + 1}`, y(lane) + high - 5);

@@ -1,9 +1,9 @@
-/* Several runs at one place: by the token that a step wrote, or by the clock. No elements. */
+/* Alignment: several runs at one place: by the token that a step wrote, or by the clock. No elements. */
 import { formatCount, plural } from "../shared/numbers.js";
 import { visibleText } from "../shared/tokens.js";
 
-/** Per step: tokens written by its end, and its start and end in seconds of decoding; pauses and reading of the prompt
- *  are left out. A step that has not come takes no time. made: of fewer steps, none missing. */
+/** Per step: tokens written by its end, and its start and end in seconds of decoding, without pauses and prefill.
+ *  A step that has not come takes no time. made: of fewer steps, none missing. */
 export function course(store, begun = []) {
   let { tokens, end } = begun.at(-1) || { tokens: 0, end: 0 };
   for (let k = begun.length; k < store.count; k++) {
@@ -14,7 +14,7 @@ export function course(store, begun = []) {
   return begun;
 }
 
-/** The step that wrote token n, counted from 1; the last one where it has not come, -1 without steps. */
+/** The step that wrote token n, counted from 1; the last one if it has not come, -1 without steps. */
 export function byToken(steps, n) {
   return first(steps, (x) => x.tokens >= n);
 }
@@ -36,11 +36,11 @@ export function byClock(steps, seconds) {
   return first(steps, (x) => x.end > seconds);
 }
 
-/** Reads the tokens of a run one after the other, as far as they have come. */
+/** Reads the tokens of a run one after another, as far as they have come. */
 function reader(store) {
   let k = 0, n = 0;
   return {
-    /** The token that comes next; undefined: none yet. */
+    /** The next token; undefined: none yet. */
     peek() {
       for (; k < store.count && store.steps[k]; k++, n = 0)
         if (n < store.steps[k].made.length) return store.steps[k].made[n];
@@ -50,9 +50,8 @@ function reader(store) {
   };
 }
 
-/** Compares two texts as they come: its answer is {at, a, b} where they part, `at` counted from 0, a text that ended as
- *  null; {at: n, same: true} while or where all n tokens that both have are equal. What was compared is not
- *  read again. */
+/** Compares two texts as they come. Returns {at, a, b} where they part, `at` counted from 0, a text that ended as
+ *  null; {at: n, same: true} if all n tokens that both have are equal. Compared tokens are not read again. */
 export function divergenceOf(a, b) {
   const [one, other] = [reader(a), reader(b)];
   let at = 0, split = null;
@@ -69,7 +68,7 @@ export function divergenceOf(a, b) {
 }
 
 const shownName = (word) => String(word).replaceAll("_", " ");
-/** What a run was set to: name -> what, in words. */
+/** The settings of a run: name -> value, in words. */
 function settings(head) {
   const words = new Map(), model = (m) => `${m.name} (${String(m.fingerprint ?? "?").slice(0, 8)})`;
   words.set("model", model(head.model));

@@ -6,12 +6,12 @@ import { formatCount, formatTime, plural } from "../shared/numbers.js";
 import { transport } from "../time/time.js";
 
 const PACE = 120; // ms between two drawings of the lanes while steps come
-// steps of a run in the table, half of them before the one that is shown
+// steps of a run in the table, half of them before the displayed one
 const LISTED = 400;
 const LISTS = ["run", "step", "start", "draft", "verify", "whole step", "tokens by its end"];
 
-/** place: of the runs; moves: what `transport` is given; seek and follow as of the pair; seekTime(which, seconds);
- *  request(): ask for a drawing. */
+/** place: of the runs; moves: the argument of `transport`; seek and follow as of the pair; seekTime(which,
+ *  seconds); request(): ask for a drawing. */
 export function clocks(letters, stores, place, { moves, seek, follow, seekTime, request }) {
   const lanes = lanesView({ seekTime, request }), steps = transport(moves, "place");
   const slider = h("input", { type: "range", class: "along", min: 1, max: 1, step: 1, value: 1 });
@@ -25,8 +25,8 @@ export function clocks(letters, stores, place, { moves, seek, follow, seekTime, 
     h("div", { class: "transport" }, steps.parts, where, slider, live,
       toggle("Show as table", (on) => ((tabled = on), request()))));
 
-  /** courses, at: the steps of the runs and the one of each that is shown; most tokens and longest seconds of them;
-   *  parts: the token from which on a text is another; width: px, 0 where nothing is to be seen. */
+  /** courses, at: the steps of the runs and the displayed step of each; most tokens and longest seconds of them;
+   *  parts: the token from which on a text differs; width: px, 0 if it is invisible. */
   function draw({ courses, at, most, longest, parts, width }) {
     const tokens = place.way === "token";
     see(element, courses.some((course) => course.length));
@@ -67,7 +67,7 @@ export function clocks(letters, stores, place, { moves, seek, follow, seekTime, 
     if (place.seconds >= last.end && end) return `ended, ${all}`;
     return `step ${step}, ${plural(step ? course[step - 1].tokens : 0, "token")} before it`;
   }
-  /** Whether the lanes are drawn with this frame: while steps come, some times a second. */
+  /** Whether the lanes are drawn with this frame: while steps come, a few times a second. */
   function due() {
     const now = performance.now(), wait = place.following && !place.ended() ? drawn + PACE - now : 0;
     clearTimeout(later);

@@ -1,9 +1,9 @@
-/* In which settings several runs differ: a line, and a table behind it. */
+/* The settings in which several runs differ: a line, and a table on demand. */
 import { differingSettings } from "./alignment.js";
 import { h, see } from "../shared/elements.js";
 import { plural } from "../shared/numbers.js";
 
-/** What some runs have alone, a line for each set of runs. */
+/** Settings that only some runs have, a line for each set of runs. */
 function alone(letters, apart) {
   const lines = new Map();
   for (const [what, ...values] of apart) {

@@ -1,4 +1,4 @@
-/* Divergence: where the texts of several runs part from that of one of them, in sentences. */
+/* Divergence: where the texts of several runs depart from that of one of them, in sentences. */
 import { divergenceOf } from "./alignment.js";
 import { button, h, see } from "../shared/elements.js";
 import { tokenOf } from "../shared/marks.js";
@@ -32,7 +32,7 @@ export function divergences(letters, stores, { show, why, mark }) {
         : `parted from ${whose} at token ${formatCount(split.at + 1)}`;
     });
   }
-  /** Per run, the token from which on its text is another; that of `base` is the first of them. */
+  /** Per run, the token from which on its text differs; for `base` the first of them. */
   function firsts(all, base) {
     const at = all.map((split) => (split.same ? Infinity : split.at));
     at[base] = Math.min(...at);

@@ -1,4 +1,4 @@
-/* The clocks of several runs under each other, on one axis of time, joined at the place that is shown. */
+/* The clocks of several runs below each other, on one axis of time, joined at the displayed place. */
 import { byClock } from "./alignment.js";
 import { h, hatch, inks, s, set, sheet } from "../shared/elements.js";
 import { formatTime } from "../shared/numbers.js";
@@ -14,7 +14,7 @@ export function division(most, many) {
 
 const laneTop = (k) => LANES.top + k * LANES.each;
 
-/** One step at x: what it took of drafting, verifying and the rest. */
+/** One step at x: its time for drafting, verifying and the rest. */
 function stepParts(c, colours, { draft, verify, all }, x, y, w) {
   const a = all > 0 ? Math.min(1, draft / all) : 0, b = all > 0 ? Math.min(1 - a, verify / all) : 1;
   let from = x;
@@ -30,7 +30,7 @@ function stepParts(c, colours, { draft, verify, all }, x, y, w) {
   }
 }
 
-/** The block of step i of run k; ringed: as the one that is shown. at: px of a time. */
+/** The block of step i of run k; ringed: it is the displayed one. at: px of a time. */
 function stepBlock(c, colours, at, { store, steps }, k, i, ringed) {
   const { start, end } = steps[i] ?? {}, record = store.steps[i], x = at(start), w = at(end) - x, y = laneTop(k);
   if (!record || !(w > 0)) return;
@@ -41,8 +41,8 @@ function stepBlock(c, colours, at, { store, steps }, k, i, ringed) {
   c.strokeRect(Math.round(x) - 1, y - 2, Math.max(3, w + 1), LANES.tall + 4);
 }
 
-/** The steps of run k that lie between two times; `split` is the time at which its text parts. at: px of a time;
- *  thin: seconds of half a pixel. */
+/** The steps of run k between two times; `split` is the time at which its text parts. at: px of a time; thin:
+ *  seconds of half a pixel. */
 function runLane(c, colours, { at, thin, from, to }, run, k, split) {
   const y = laneTop(k), { steps } = run;
   // of steps thinner than half a pixel a few are enough
@@ -56,7 +56,7 @@ function runLane(c, colours, { at, thin, from, to }, run, k, split) {
   c.fill();
 }
 
-/** The place that is shown, through all lanes: x, where it is in each, px or null. */
+/** The displayed place, through all lanes: x, its position in each, px or null. */
 function joint(c, colours, x) {
   c.strokeStyle = colours.bg;
   c.lineWidth = 4;
@@ -104,9 +104,9 @@ function timeScale(c, colours, { at, from, wide, span }, base) {
   }
 }
 
-/** context: seekTime(which, seconds), request(). draw(runs, place): runs = [{store, steps (a course), at}], place =
- *  {x: [seconds or null per run], words: [one per run], parted: [seconds or null per run]}. A stretch of the axis can
- *  be seen alone, of all runs the same. */
+/** context: seekTime(which, seconds), request(). draw(runs, place): runs = [{store, steps (a course), at}], place
+ *  = {x: [seconds or null per run], words: [one per run], parted: [seconds or null per run]}. A stretch of the
+ *  axis can be shown alone, the same for all runs. */
 export function lanesView(context) {
   // layers that change with a move are drawn over layers that only further steps change
   const still = h("canvas", { class: "behind" }), canvas = h("canvas", { class: "lanes", role: "img" }),

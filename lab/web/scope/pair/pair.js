@@ -1,4 +1,4 @@
-/* Pair: two to four runs side by side under one scrubber, joined by the token that they wrote or by the clock. */
+/* Pair: two to four runs side by side under one scrubber, joined by token or by clock. */
 import { clocks } from "./clocks.js";
 import { differences } from "./differences.js";
 import { divergences } from "./divergence.js";
@@ -11,11 +11,11 @@ import { runHead } from "./run_header.js";
 import { runSync } from "./run_sync.js";
 import { watchTheme } from "../shared/theme.js";
 
-/** Draw runs into `element`. options: count (2 to 4), base (what the others are measured against), views (of each),
- *  align ("token" or "clock"), pace, theme, empty, labels; onGap(which, from, to), onSeek({token, seconds}),
- *  onPlay(on), onAlign(way), onPane(which); of a run: tools(which), ratio(which): [large, small], why(which, split) its
- *  text parts there; spare, loads: as `mount` takes them. What is pushed goes into views[0], views[1], ..., which are
- *  as `mount` gives them. */
+/** Draw runs into `element`. options: count (2 to 4), base (the baseline of the others), views (of each), align
+ *  ("token" or "clock"), pace, theme, empty, labels; onGap(which, from, to), onSeek({token, seconds}), onPlay(on),
+ *  onAlign(way), onPane(which); of a run: tools(which), ratio(which): [large, small], why(which, split) its text
+ *  parts there; spare, loads: as `mount` takes them. Messages are pushed into views[0], views[1], ..., which are
+ *  as `mount` returns them. */
 export function pair(element, options = {}) {
   const letters = [..."ABCD"].slice(0, options.count || 2), turn = { look, draw }, request = () => requestDraw(turn);
   const views = [], stores = [], place = places(stores, options.align);
@@ -99,7 +99,7 @@ export function pair(element, options = {}) {
     play: (on) => replay.play(on),
     /** Join the runs by "token" or by "clock"; the place stays that of run A, or becomes token `at`. */
     align,
-    /** Measure against run k; draw again. */
+    /** Make run k the baseline; draw again. */
     against: (k = base) => ((base = k), request()),
     theme: (name) => (theme.set(name), views.forEach((view) => view.theme(name))),
     destroy() {

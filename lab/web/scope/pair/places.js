@@ -1,4 +1,4 @@
-/* Places: where several runs stand together, counted by the token that they wrote or by the clock. */
+/* Places: the common positions of several runs, counted by token or by clock. */
 import { byClock, byToken, course } from "./alignment.js";
 
 /** The place of the runs in `stores`: a number of tokens, or of seconds, as `way` says: "token" or "clock". */
@@ -19,7 +19,7 @@ export function places(stores, way) {
             steps: course(store, kept[k]?.whole && kept[k].steps.length <= store.count ? kept[k].steps : []) };
         return kept[k].steps;
       }),
-    /** The steps that are shown. */
+    /** The displayed steps. */
     steps: () =>
       place.courses().map((steps) =>
         place.following ? steps.length - 1
@@ -27,7 +27,7 @@ export function places(stores, way) {
     here: () => (place.way === "token" ? place.token : place.seconds),
     /** Its beginning, as `seek` takes it. */
     first: () => (place.way === "token" ? { token: 1 } : { seconds: 0 }),
-    /** When a place is reached: a time is one already, a token has that of the run that writes it last. */
+    /** The time of a place: a time is one already, a token has that of the run that writes it last. */
     clockOf: (there) => (place.way === "clock" ? there
       : Math.max(0, ...place.courses().map((steps) => (steps.length ? steps[byToken(steps, there)].end : 0)))),
     /** The next place (towards 1), or the one before (-1), at which one of the runs shows another step; else null. */

@@ -2,7 +2,7 @@
 import { figures, h, say, see } from "../shared/elements.js";
 import { formatCount, keptBytes, size, formatFixed } from "../shared/numbers.js";
 
-/** Tokens per second of decoding, 0 where none is known. */
+/** Tokens per second of decoding, 0 if unknown. */
 const rate = (store) => {
   const last = store.steps[store.count - 1]?.sum;
   return last && last.decode ? last.tokens / last.decode : 0;
@@ -15,9 +15,8 @@ export function runHead(letter, tools) {
   const element = h("header", { class: "run" }, h("span", { class: "letter" }, letter),
     h("div", null, name, about, text), h("div", { class: "much" }, large, under), sums.element, tools);
 
-  /** base: {store, letter} of the run that it is measured against; ratio: [large, small] where it is known better;
-   *  ended: whether all are; away: where its text parts from a
-   *  plain run; waiting: what a run is called that has no head yet. */
+  /** base: {store, letter} of its baseline run; ratio: [large, small] if a better value is known; ended: whether
+   *  all runs are; away: where its text departs from a plain run; waiting: the name of a run that has no head yet. */
   function draw(store, base, ratio, ended, away, waiting) {
     const title = store.head ? store.head.named || store.head.called : waiting;
     see(element, title);

@@ -1,10 +1,9 @@
-/* Run sync: several runs go together to a token, to a time or on by themselves; each shows the step that it has
- * there. */
+/* Run sync: several runs move together to a token, to a time or by themselves; each shows its step there. */
 import { byClock } from "./alignment.js";
 import { player } from "../player.js";
 
-/** place: of the runs; views: of them, as `mount` gives them. options: pace, onPlay, onSeek and onAlign of the pair;
- *  request(): ask for a drawing. */
+/** place: of the runs; views: of them, as `mount` returns them. options: pace, onPlay, onSeek and onAlign of the
+ *  pair; request(): ask for a drawing. */
 export function runSync(place, views, options, request) {
   let own = false; // whether it is we who move the views
   const replay = player({
@@ -49,7 +48,7 @@ export function runSync(place, views, options, request) {
     options.onSeek?.({ token: place.token, seconds: place.seconds });
     request();
   }
-  /** Steps that were waited for have come: go there, though nobody moved. */
+  /** Awaited steps have come: go there, though nobody moved. */
   function arrive(at) {
     own = true;
     at.forEach((i, k) => i >= 0 && views[k].at !== i && views[k].seek(i));

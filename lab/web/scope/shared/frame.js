@@ -1,14 +1,14 @@
 /* Frame: all views of a page are drawn in one animation frame; of those that follow a run as many as fit. The
  * other details of a step have a frame of their own. */
 
-const FITS = 8; // ms of drawing, then the patient wait
-const REST = 50; // ms between two drawings of a rest, while steps come; twice that where no frame is free
+const FITS = 8; // ms of drawing, after which low-priority views wait
+const REST = 50; // ms between two drawings of a low-priority view while steps come; doubled if no frame is free
 const waiting = new Set(); // longest first
 const paints = []; // of this frame
 let frame = 0;
 
-/** Draw `view` with the next frame: look() reads sizes, draw() none. All look before one draws: one layout. A view with
- *  `since`, the time at which it was drawn last, is a rest: it is drawn behind the others, in a frame that is free. */
+/** Draw `view` with the next frame: look() reads sizes, draw() none. All look before one draws: one layout. A view
+ *  with `since`, the time of its last drawing, has low priority: it is drawn after the others, in a free frame. */
 export function requestDraw(view) {
   waiting.add(view);
   frame = frame || requestAnimationFrame(drawFrame);

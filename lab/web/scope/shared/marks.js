@@ -16,7 +16,7 @@ const OUTLINES = { root: shape(SQUARE), accept: disc, reject: (r, x, y) => disc(
 export const outline = (status, r, x = 0, y = 0) => OUTLINES[status](r, x, y);
 export const WORDS = { root: "root", accept: "accepted", reject: "rejected", unreached: "not reached", bonus: "bonus",
   resample: "resampled", target: "target's own", draft: "small model's own" };
-/** The word of a status; a token that took the place of rejected ones without a draw is a correction. */
+/** The word of a status; a token that replaced rejected ones without a draw is a correction. */
 export const statusWord = (status, drawn) => (status === "resample" && !drawn ? "correction" : WORDS[status]);
 /** Whether the sampler of a run draws. */
 export const draws = (head) => !head?.parts?.sampler?.greedy;

@@ -1,4 +1,4 @@
-/* Terms: what the field's symbols and words mean, each once; each is shown at the elements that `addTerm`
+/* Terms: the meanings of the field's symbols and words, each once; each is shown at the elements that `addTerm`
  * was given, and all together in a list with the keys. */
 import { h, say, see, set } from "./elements.js";
 
@@ -27,15 +27,15 @@ const ALSO = { "p(x)": "p", "q(x)": "q", "r(x)": "residual", "mean p": "p", "mea
   "of trials accepted": "rate", "trials accepted": "rate", "accepted per drafting step": "length", Root: "root",
   "not reached": "unreached", "small model's own": "alone", Verify: "pass", Draft: "draft" };
 
-/** Let an element say what its word means, to a pointer and to a screen reader; a word that is no term is left as it
- *  is. It is no stop of the Tab key, which would have too many. */
+/** Attach a term's meaning to an element, for pointers and screen readers; a word that is no term stays as it is.
+ *  It is no stop of the Tab key, which would have too many. */
 export function addTerm(element, word = element.textContent.trim()) {
   const term = ALSO[word] ?? word, known = Object.hasOwn(TERMS, term);
   set(element, { "data-term": known ? term : null, "aria-description": known ? TERMS[term] : null });
   return element;
 }
 
-/** Show what the marked elements within `root` mean while they are pointed at. */
+/** Show the meaning of the marked elements within `root` while the pointer is on them. */
 export function tips(root) {
   const tip = h("div", { class: "terms", role: "tooltip" });
   const hide = () => see(tip, false);

@@ -1,4 +1,4 @@
-/* Theme: light or dark, as it was chosen, as the page or the notebook has it, or as the system has it. */
+/* Theme: light or dark, as chosen, as the page or the notebook has it, or as the system has it. */
 
 /** Keeps root.dataset.theme right; `changed` is called when it changed. set("auto" | "light" | "dark"), stop(). */
 export function watchTheme(root, changed) {

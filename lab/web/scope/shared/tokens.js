@@ -1,4 +1,4 @@
-/* Tokens as text: what has no glyph becomes a symbol. */
+/* Tokens as text: characters without a glyph become symbols. */
 
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]/u;
 const SPACE = /\p{Zs}/u;
@@ -7,7 +7,7 @@ const code = (char) => "‹U+" + char.codePointAt(0).toString(16).toUpperCase().
 /** Whether a character has no glyph. */
 export const isHidden = (char) => HIDDEN.test(char);
 
-/** One character as it is shown: white space, controls and bidi marks become visible. */
+/** One displayed character: white space, controls and bidi marks become visible. */
 export function visibleChar(char) {
   const at = char.codePointAt(0);
   if (char === " ") return "␣";
@@ -18,8 +18,8 @@ export function visibleChar(char) {
   return HIDDEN.test(char) || SPACE.test(char) ? code(char) : char;
 }
 
-/** A token's text -> [[shown, quiet]]: quiet parts are symbols for what has no glyph. Bytes come as a list of hex
- *  codes. Runs of three or more equal spaces are counted, and at most `most` characters are shown. */
+/** A token's text -> [[shown, quiet]]: quiet parts are symbols for characters without a glyph. Bytes come as a
+ *  list of hex codes. Runs of three or more equal spaces are counted, and at most `most` characters are shown. */
 export function pieces(text, most = 40) {
   if (Array.isArray(text)) return [["⟨" + text.join(" ").toUpperCase() + "⟩", true]];
   const parts = [];
@@ -52,7 +52,7 @@ export function pieces(text, most = 40) {
 /** The same as one string, for labels that are read aloud. */
 export const visibleText = (text) => pieces(text).map(([shown]) => shown).join("");
 
-// joiners stay what they are within signs that they join: emoji, Arabic, scripts of India
+// joiners keep their meaning within the signs that they join: emoji, Arabic, scripts of India
 const JOINED = /(?<=[\p{Extended_Pictographic}\p{M}\p{Emoji_Modifier}\u0600-\u0DFF])[\u200C\u200D]/gu;
 /** A token in running text -> [[kind, shown]]: line breaks stay line breaks and spaces spaces; "nl" and "sign" are
  *  symbols. */

@@ -1,4 +1,4 @@
-/* Zoom: the stretch of an axis that is shown. Wheel, drag, pinch, keys and buttons change it. */
+/* Zoom: the displayed stretch of an axis. Wheel, drag, pinch, keys and buttons change it. */
 import { button, h, set } from "./elements.js";
 
 // of what is shown: by a key or a button
@@ -91,8 +91,8 @@ export function zoom(box, { least, edges, seek, request, what }) {
 
   return {
     tools,
-    /** The axis ends at `most`, and `here` is the place that is shown on it, or null: [from, how much] is seen. A place
-     *  that has moved is brought into sight. */
+    /** The axis ends at `most`, and `here` is the displayed place on it, or null: [from, how much] is visible. A
+     *  place that has moved is brought into view. */
     stretch(most, here) {
       length = most;
       if (here !== null && here !== place && (here < from || here > from + wide()))

@@ -6,7 +6,7 @@ const COMBINES = /^[\u200C\u200D\p{M}\u{1F3FB}-\u{1F3FF}\u{1F1E6}-\u{1F1FF}\u116
 const JOINER = /\u200D$/u, ASCII = /^[\0-\x7f]/;
 const LARGEST = 64; // UTF-16 units of a character that grows
 
-/** The text of UTF-8 bytes in hex; null while they break off within a character, undefined where they are no text. */
+/** The text of UTF-8 bytes in hex; null while they end within a character, undefined if they are no text. */
 function decodeUtf8(codes) {
   const bytes = Uint8Array.from(codes, (code) => parseInt(code, 16)), reader = new TextDecoder();
   const text = reader.decode(bytes, { stream: true });
@@ -15,7 +15,7 @@ function decodeUtf8(codes) {
 }
 
 let segments = null; // made when it is first needed
-/** Whether two texts are one character together, without anything in it that would not be seen. */
+/** Whether two texts form one character together, without anything invisible in it. */
 function combine(before, text) {
   if (!before || before.length > LARGEST || ASCII.test(before) || !(COMBINES.test(text) || JOINER.test(before)))
     return false;
@@ -24,8 +24,8 @@ function combine(before, text) {
   return [...segments.segment(all)].length === 1 && [...all].every(seen);
 }
 
-/** Takes tokens one after the other, each with a key: join(text, key) -> {text, keys} where the token ends a character
- *  of several, which are its keys; else null. */
+/** Takes tokens one after another, each with a key: join(text, key) -> {text, keys} if the token completes a
+ *  character of several, with all their keys; else null. */
 export function joiner() {
   let open = [], last = null;
   return (text, key) => {
@@ -61,7 +61,7 @@ export function joinTokens(texts) {
 
 /** A piece of text in one line. */
 export const oneLine = (text) => textParts(text).map(([, shown]) => shown.replaceAll("\n", "")).join("");
-/** The end of a text in `room` letters, in pieces of its tokens; the first is "…" where there was more. */
+/** The end of a text in `room` letters, in pieces of its tokens; the first is "…" if there was more. */
 export function tailOf(texts, whole, room) {
   const pieces = joinTokens(texts).map(oneLine);
   let from = pieces.length, left = room;

@@ -2,7 +2,7 @@
 import { button, say, see } from "../shared/elements.js";
 import { textParts } from "../shared/tokens.js";
 
-const SHOWN_RUNS = 2; // stretches that are said of a step
+const SHOWN_RUNS = 2; // stretches that are named for a step
 
 /** By node of a step the position of the token that it is a copy of, counted in what the target read; null where
  *  nothing is known. */
@@ -23,8 +23,9 @@ function runsOf(places) {
   return runs;
 }
 
-/** The marks of copies in a text: `line` says where the tokens of a step come from. A token under the pointer marks the
- *  place that it was copied from, and such a place all its copies; the chosen node of a step marks its own. */
+/** The marks of copies in a text: `line` says where the tokens of a step come from. A token under the pointer
+ *  marks the place that it was copied from, and such a place all its copies; the chosen node of a step marks its
+ *  own. */
 export function copiesOf(context, box) {
   const line = button("", () => first?.scrollIntoView({ block: "nearest" }), { class: "small copied" });
   let marked = [], first = null;
@@ -42,7 +43,7 @@ export function copiesOf(context, box) {
   const mark = (element, kind) => element && (element.classList.add(kind), marked.push([element, kind]));
   return {
     line,
-    /** A token was made that is a copy of another one. */
+    /** Add a token that is a copy of another one. */
     take(copy, place, source) {
       copy.from = place;
       if (source) source.copies = [...(source.copies ?? []), copy];

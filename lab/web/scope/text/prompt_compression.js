@@ -11,7 +11,7 @@ const REASONS = ["left out: it is worth less than what was read", "read: it is a
   "read: it stands beside one of the best", "read in any case: what asks, a mark of the chat, or the last tokens",
   "left out with its paragraph, before tokens were scored"];
 
-/** The `near` places around `at` of n, the nearest first, of two as near the left one. */
+/** The `near` places around `at` of n, the nearest first; of two at the same distance the left one first. */
 function placesAround(at, near, n) {
   const reach = [];
   for (let x = -Math.floor((near - 1) / 2); x <= Math.floor(near / 2); x++) reach.push(x);
@@ -45,7 +45,7 @@ export function recut({ reason, scores, units, worth, parts, near }, budget) {
   return fates;
 }
 
-/** Of each score the share of scores below it, from 0 to 1. */
+/** For each score the share of scores below it, from 0 to 1. */
 function ranksOf(scores) {
   const sorted = [...scores].sort((a, b) => a - b), first = new Map();
   sorted.forEach((x, k) => first.has(x) || first.set(x, k));
@@ -54,7 +54,8 @@ function ranksOf(scores) {
 
 const clockText = (s) => (s === null ? "" : formatTime(s));
 
-/** The whole prompt, what was left out struck through, tinted by score; shown where a context left tokens out. */
+/** The whole prompt, left-out tokens struck through, tinted by score; shown if a prompt compression left tokens
+ *  out. */
 export function compressionView() {
   const sums = figures(), body = h("div", { class: "text cut", tabindex: 0, "aria-label": "prompt" });
   const why = h("p", { class: "took", role: "status" });
@@ -81,7 +82,7 @@ export function compressionView() {
     tell(spans[Math.min(spans.length - 1, Math.max(0, at + step))]);
   });
 
-  /** Tell of a token why it was read or not. */
+  /** Say why a token was read or not. */
   function tell(span) {
     if (!span) return;
     spans[at]?.classList.remove("now");
@@ -97,7 +98,7 @@ export function compressionView() {
     say(why, `Token ${at + 1}, “${visibleText(one.texts[at])}”, ${REASONS[fates[at]]}.`
       + (score && ` ${[score, worth].filter(Boolean).join(", ")}.`));
   }
-  /** Show what a budget leaves. */
+  /** Show the tokens that a budget keeps. */
   function choose(budget) {
     fates = budget === own ? one.reason : recut(one, budget);
     const left = (x) => x === OUTSIDE || x > SETTLED, read = fates.filter((x) => !left(x)).length;

@@ -5,7 +5,7 @@ import { bring } from "../shared/extras.js";
 import { tokenOf } from "../shared/marks.js";
 import { percent, plural, prob } from "../shared/numbers.js";
 
-const GRAM = 4; // tokens that stand further in front already; the same as in engine/trace/query/repeats.py
+const GRAM = 4; // equal tokens that count as a repetition; the same as in engine/trace/query/repeats.py
 const ARCS = { bar: 12, foot: 16, rise: 84 }, CURVES = { tall: 132, left: 34 }; // px
 const DRAWN_TOKENS = 400, WORDS_OF_LOOP = 40; // of the text, the newest ones; of a loop, the first ones
 /** @type {[string, string, string, number[]][]} */
@@ -13,8 +13,8 @@ const ROUND_LINES = [["TP", "mean probability of a token", "accept", []],
   ["IP", "tokens more likely than in the first round", "target", [6, 4]],
   ["WR", "tokens that are the likeliest", "ink", [2, 3]]];
 
-/** The stretches up to step i, [[at, period, tokens], ...], each as far as it goes there, and the rounds of its loop by
- *  where it begins. */
+/** The stretches up to step i, [[at, period, tokens], ...], each as far as it goes by then, and the rounds of its
+ *  loop by where it begins. */
 export function repeatsAt(store, i) {
   const stretches = new Map(), rounds = new Map();
   for (const step of store.steps.slice(0, i + 1)) {
@@ -24,8 +24,8 @@ export function repeatsAt(store, i) {
   return { stretches: [...stretches.values()], rounds };
 }
 
-/** The bands of a stretch: [from, behind, to], the tokens from..behind and as many from `to` on are the same; of a loop
- *  one for each round. */
+/** The bands of a stretch: [from, end, to], the tokens from..end and as many from `to` on are the same; for a loop
+ *  one per round. */
 export function bandsOf([at, period, lasts]) {
   const bands = [];
   for (let k = 0; k < lasts; k += period) bands.push([at + k - period, Math.min(at + k, at - period + lasts), at + k]);
@@ -58,7 +58,7 @@ function paintRounds(pen, ink, rounds, wide) {
   });
 }
 
-/** The picture of the text, and the curves of its last loop. Shown where a text goes round. */
+/** The picture of the text, and the curves of its last loop. Shown if a text loops. */
 export function repeatsView(context) {
   const sums = figures(), graph = h("canvas"), curve = h("canvas"), loop = h("p", { class: "loop" });
   const plot = h("div", { class: "plot", role: "slider", tabindex: 0, "aria-label": "what the text says again" },
@@ -83,7 +83,7 @@ export function repeatsView(context) {
       for (const [, text] of store.steps[k].made) texts.push({ step: k, text });
     return store.steps[i]?.sum.tokens ?? 0;
   }
-  /** The text as a bar, and over it a band from each place to where it is said again. */
+  /** The text as a bar, and over it a band from each place to its repetition. */
   function paint(stretches, i) {
     const pen = sheet(graph, width, ARCS.rise + ARCS.bar + ARCS.foot), each = width / Math.max(1, count - first);
     const x = (token) => (Math.max(first, token) - first) * each;
@@ -121,7 +121,7 @@ export function repeatsView(context) {
     pen.textAlign = "left", pen.fillText(first ? `token ${first}` : "token 0", 0, ARCS.rise + ARCS.bar + ARCS.foot - 2);
     pen.textAlign = "right", pen.fillText(String(count), width, ARCS.rise + ARCS.bar + ARCS.foot - 2);
   }
-  /** The loop in words, and what its rounds tell. */
+  /** The loop in words, and the figures of its rounds. */
   function words([at, period, lasts], rounds) {
     const weighed = rounds.filter((row) => row[1] !== null), [one, last] = [weighed[0], weighed.at(-1)];
     const times = Math.floor(lasts / period) + 1;

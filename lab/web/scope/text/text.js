@@ -9,7 +9,7 @@ import { textParts, visibleText } from "../shared/tokens.js";
 
 // tokens shown at once, besides the prompt's
 const WINDOW = 2000;
-// settled tokens of a canvas that are shown at once where they wait for places before them
+// settled tokens of a canvas that are shown at once if they wait for places before them
 const WAITING = 128;
 const TINT = 60; // percent of the colour
 // scripts with letters that change with their neighbours, also across tokens
@@ -42,8 +42,8 @@ function tokens() {
   };
 }
 
-/** The tokens of a canvas that stand behind the text of step i and wait for places before them: [places with masks
- *  between them, the same in words]; null where none waits. */
+/** The tokens of a canvas after the text of step i that wait for places before them: [places with masks between
+ *  them, the same in words]; null if none waits. */
 function behindText(store, i) {
   const all = store.steps[i]?.canvas ? waitingPlaces(store, i) : [], step = store.steps[i];
   if (!all.length) return null;
@@ -59,11 +59,11 @@ function behindText(store, i) {
     + list.join(", ") + (all.length > WAITING ? ", …" : "")];
 }
 
-/** What is said of a token by whoever read along (head.along): [KL in nats, what it would have been, or null]. */
+/** The reference's result for a token (head.along): [KL in nats, its own choice, or null]. */
 const alongText = (along, [kl, other]) =>
   `KL to ${along} ${kl > 0 && kl < 0.0005 ? "< 0.001" : kl.toFixed(3)} nats, which would `
   + (other === null ? "say the same" : `say “${visibleText(other)}”`);
-/** The tint of such a token in percent, the whole of it from 1 nat on; of small numbers it still shows. */
+/** The tint of such a token in percent, full from 1 nat on; small numbers are still visible. */
 const tint = (kl) => `${(TINT * Math.sqrt(Math.min(1, kl))).toFixed(0)}%`;
 
 const SIGN = { accept: "accepted", draft: "drafted" };
@@ -119,7 +119,7 @@ export function textView(context) {
   /** The element at a place, counted in what the target read; undefined where it is not shown. */
   const elementAt = (place) => (place < readTokens() ? read[place - readTokens() + read.length]
     : flat[place - readTokens() - before]);
-  /** Where the tokens begin that are shown with step i: a quarter of a WINDOW before it, as far as they are there. */
+  /** The first token that is shown with step i: a quarter of a WINDOW before it, as far as they have come. */
   function start(store, i) {
     let at = Math.max(0, i);
     for (let left = WINDOW / 4; at && left > 0 && store.steps[at - 1]; at--) left -= store.steps[at - 1].made.length;

@@ -1,8 +1,8 @@
-/* The roofline: what the machine can do at best, and where the passes of the step stand under it. */
+/* The roofline: the limits of the machine, and the passes of the step below them. */
 import { grid, h, inks, say, see, set, sheet, toggle } from "../shared/elements.js";
 import { PREFIXES, formatCount, formatTime } from "../shared/numbers.js";
 
-/** A number with its prefix, two figures where it is small: 2.6 G. */
+/** A number with its prefix, two digits if it is small: 2.6 G. */
 export function formatScaled(x) {
   for (const [limit, unit] of PREFIXES)
     if (x >= limit) return `${(x / limit).toFixed(x / limit >= 99.5 ? 0 : x / limit >= 9.95 ? 1 : 2)} ${unit}`;
@@ -19,14 +19,14 @@ export const passName = (row) =>
   `${passWord(row)}, ${row.n > 1 ? `${row.n} passes, ` : ""}`
     + `${formatCount(row.rows)} ${row.rows === 1 ? "row" : "rows"}`;
 
-/** The same passes by the model that a row's was made of, at best: on the roof; s in all. */
+/** The same passes by the original model of a row's model, at best: on the roof; s in all. */
 function bestBefore(machine, { before, ...row }) {
   const { x, roof } = roofPoint(machine, { ...row, ...before });
   return { ...row, ...before, x, y: roof, s: before.flops / roof };
 }
 
-/** A row of passes under a machine's roof: FLOP per byte, FLOP/s, the roof there, and what bounds it. Weights and cache
- *  that fit into the processor's cache have its bandwidth for a roof. was: of a model that was made of another. */
+/** A row of passes under a machine's roof: FLOP per byte, FLOP/s, the roof there, and its bound. Weights and cache
+ *  that fit into the processor's cache have its bandwidth for a roof. was: for a model made from another. */
 export function roofPoint(machine, row) {
   const x = row.flops / row.bytes, y = row.flops / row.s;
   if (!machine) return { ...row, x, y };
@@ -50,7 +50,7 @@ function passSentence(row) {
   return row.roof ? `${words}, ${(100 * row.share).toFixed(0)} % of roof, bound by ${row.bound}${was || ""}` : words;
 }
 
-/** The mark of a row of passes; hollow where it was not measured. */
+/** The mark of a row of passes; hollow if it was not measured. */
 function passMark(c, row, x, y, r, hollow = false) {
   c.beginPath();
   if (row.phase === "prefill")
@@ -62,7 +62,7 @@ function passMark(c, row, x, y, r, hollow = false) {
   else c.fill();
 }
 
-/** A dashed way from the hollow mark of what a row's model was made of, and that mark. */
+/** A dashed line from the hollow mark of the original model, and that mark. */
 function beforeMark(c, { was, x, y }, at, to, { ink, bg }) {
   Object.assign(c, { strokeStyle: ink, fillStyle: bg, lineWidth: 1 });
   c.setLineDash([2, 2]);

@@ -7,7 +7,7 @@ const TOP = 18, TALL = 20, HIGH = 54; // px of the blocks, and of all
 const SHORTEST = 8; // steps: the shortest stretch that is shown
 
 /** First, back, play, on, last; and the speed. context: to(way) with -Infinity, -1, 1 or Infinity, play, playing,
- *  speed, faster; `what` is what one goes along, in a word. */
+ *  speed, faster; `what` is moved along, in a word. */
 export function transport(context, what = "step") {
   const act = (name, title, way) =>
     button(icon(name), () => context.to(way), { class: "bare", title, "aria-label": title });
@@ -30,8 +30,8 @@ export function transport(context, what = "step") {
   };
 }
 
-/** The steps of one column: the longest that has come, or null, the most rejections of one, and whether threads were
- *  timed behind one. */
+/** The steps of one column: the longest that has come, or null, the most rejections of one, and whether threads
+ *  were timed after one. */
 function column(store, from, to) {
   let longest = null, refused = 0, timed = false;
   for (let k = from; k < to; k++) {
@@ -43,7 +43,7 @@ function column(store, from, to) {
   return { step: longest, refused, timed };
 }
 
-/** What was done behind a step about other programs on the machine, in words; "" where nothing was. */
+/** The reaction after a step to other programs on the machine, in words; "" if there was none. */
 export function surroundings(step) {
   if (!step?.environment) return "";
   const { before, after, slower } = step.environment;
@@ -52,7 +52,7 @@ export function surroundings(step) {
     : `${before} → ${plural(after, "thread")}: ${why}`;
 }
 
-/** A mark behind a block: threads were timed there. */
+/** A mark after a block: threads were timed there. */
 function wedge(c, x) {
   c.beginPath();
   c.moveTo(x - 3, TOP - 6), c.lineTo(x + 3, TOP - 6), c.lineTo(x, TOP - 1);
@@ -60,7 +60,7 @@ function wedge(c, x) {
   c.fillRect(x - 0.5, TOP - 2, 1, TALL + 4);
 }
 
-/** A step as a block at x, as high as it took, of its parts' colours. */
+/** A step as a block at x, as high as its time, in the colours of its parts. */
 function block(c, colours, { draft, verify, all }, longest, x, w) {
   const high = Math.max(3, TALL * Math.sqrt(all / longest)), y = TOP + TALL - high;
   const part = all > 0 ? [draft / all, verify / all] : [0, 1], rest = high * Math.max(0, 1 - part[0] - part[1]);
@@ -84,8 +84,8 @@ function crosses(c, refused, middle, each) {
   }
 }
 
-/** The blocks of `wide` steps from step `from` on, of equal widths; step i has its count in ink. Of steps thinner than
- *  a pixel the longest is seen. */
+/** The blocks of `wide` steps from step `from` on, of equal widths; step i has its count in ink. If steps are
+ *  thinner than a pixel, the longest is drawn. */
 function columns(c, colours, store, { from, wide, width, i }) {
   const per = Math.max(1, wide / Math.max(1, Math.floor(width))), each = (per / wide) * width,
     w = Math.max(0.5, each - (each > 4 ? 1.5 : 0));
@@ -116,8 +116,8 @@ function columns(c, colours, store, { from, wide, width, i }) {
   }
 }
 
-/** One block per step, all of one width, as high as it took; counts above, rejections below. It is also the scrubber;
- *  a stretch of it can be seen alone. */
+/** One block per step, all of one width, as high as its time; counts above, rejections below. It is also the
+ *  scrubber; a stretch of it can be shown alone. */
 export function timeView(context) {
   const canvas = h("canvas", { class: "lane" });
   const slider = h("input", { type: "range", min: 0, max: 0, value: 0, class: "scrub", "aria-label": "step" });

@@ -3,7 +3,7 @@
 import { see } from "../shared/elements.js";
 import { lateView } from "../shared/extras.js";
 
-/** The views that take the tree's place, by the record of a step that they draw. */
+/** The views that replace the tree, by the record of a step that they draw. */
 export function alternativeViews(context) {
   const choose = (k) => context.select(k + 1);
   const views = {
@@ -18,18 +18,18 @@ export function alternativeViews(context) {
     get elements() {
       return Object.values(views).flat().map(({ element }) => element);
     },
-    /** What draws a canvas; null while it is not here. */
+    /** The view of a canvas; null while it is not loaded. */
     get canvas() {
       return views.canvas[0].view;
     },
-    /** Whether something that draws a step is on its way. */
+    /** Whether a view of a step is being loaded. */
     away: (step) => of(step).some(([, list]) => list.some(({ view }) => !view)),
     show(step, tabled) {
       for (const [name, list] of Object.entries(views))
         for (const { element } of list) see(element, step?.[name] && !(name === "canvas" && tabled));
     },
     restyle: () => Object.values(views).flat().forEach((view) => view.restyle()),
-    /** Draws step i, and returns its nodes for the keys: [{id, parent}], or nothing where the keys go their own way. */
+    /** Draws step i, and returns its nodes for the keys: [{id, parent}], or nothing if the keys work differently. */
     draw(store, i, chosen, width) {
       const step = store.steps[i], side = step.branches?.open ?? step.threads, held = {};
       for (const [name, list] of of(step))

@@ -3,9 +3,10 @@ import { s, set } from "../shared/elements.js";
 
 const ORDERED = ["left", "kept", "won"]; // the last on top
 
-/** Draws them into `svg`. lines: [{from: [depth, row] of where it leaves, or nothing, at: [depth, row] of its end,
- *  kind: "left", "kept" or "won", own: whether it is chosen, dots: depths on it that are marked too}]; stride, high: px
- *  of a depth and of a row; deepest: depths that there is room for; now: a depth behind which all is faint. */
+/** Draws them into `svg`. lines: [{from: [depth, row] where it leaves, or nothing, at: [depth, row] of its end,
+ *  kind: "left", "kept" or "won", own: whether it is chosen, dots: depths on it that are marked too}]; stride,
+ *  high: px of a depth and of a row; deepest: depths that there is room for; now: a depth after which all is
+ *  faint. */
 export function treeLines(svg, lines, { stride, high, deepest, rows, now = null }) {
   const x = (depth) => 8 + depth * stride, y = (row) => (row + 0.5) * high;
   const strokes = [...lines].sort((a, b) => ORDERED.indexOf(a.kind) - ORDERED.indexOf(b.kind)).flatMap((line) => {

@@ -8,8 +8,8 @@ export const children = (nodes) => {
   return map;
 };
 
-/** Depth and track of every node: a first child keeps its parent's track, every other one opens the next free track.
- *  So a path is straight until a guess is refused. Without recursion: a chain may be long. */
+/** Depth and track of every node: a first child keeps its parent's track, every other one opens the next free
+ *  track. So a path is straight until a guess is rejected. Without recursion: a chain may be long. */
 export function tracks(nodes) {
   const kids = children(nodes), place = new Map(), stack = [[nodes[0], 0, 0]];
   let count = 0, deepest = 0;
@@ -25,8 +25,8 @@ export function tracks(nodes) {
   return { place, count, deepest };
 }
 
-/** Leave out what was not reached, but for the way to node `kept`; a node says in `more` how many of its descendants
- *  went. */
+/** Leave out unreached nodes, except on the way to node `kept`; a node has in `more` how many of its descendants
+ *  were left out. */
 export function fold(nodes, kept) {
   const kids = children(nodes), by = new Map(nodes.map((n) => [n.id, n])), way = new Set();
   for (let n = by.get(kept); n; n = by.get(n.parent)) way.add(n);
@@ -77,8 +77,8 @@ export function layLying(nodes, { width, measure, small, sub, pitch = 22, tall =
   return null;
 }
 
-/** Standing tree for narrow places: one node a row. An only child stays in its parent's column; where several were
- *  tried all of them stand one column to the right, on a trunk that nothing else touches. */
+/** Vertical tree for narrow places: one node a row. An only child stays in its parent's column; if several were
+ *  tried, all of them are one column to the right, on a trunk that nothing else touches. */
 export function layStanding(nodes, { width, measure, pitch = 26, indent = 18 }) {
   const kids = children(nodes), items = [], by = new Map(), edges = [], stack = [[nodes[0], 0, 0, 0]];
   while (stack.length) {

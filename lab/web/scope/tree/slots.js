@@ -1,11 +1,11 @@
-/* Slots: the rows of the pass that checks a draft, side by side, where some of them stand for no token. */
+/* Slots: the rows of the pass that checks a draft, side by side, if some of them belong to no token. */
 import { OWN } from "../card/decision.js";
 import { h, pool, say, see, set } from "../shared/elements.js";
 import { statusWord, tokenOf } from "../shared/marks.js";
 import { plural } from "../shared/numbers.js";
 import { visibleText } from "../shared/tokens.js";
 
-/** The root, what was drafted, and behind them the slots in grey, those together that hang on one token. */
+/** The root, the drafted tokens, and after them the slots in grey, grouped by the token that they are attached to. */
 export function slotsView(context) {
   const list = h("ol", { class: "rows", "aria-label": "rows of the pass" }), says = h("p", { class: "quiet" });
   const cells = pool(list, () => h("li", null, h("button", { type: "button" })));

@@ -1,4 +1,4 @@
-/* Threads: the texts that a pass writes side by side, as lanes with their forks, a round a column. */
+/* Threads: the texts that a pass writes side by side, as lanes with their forks, a column per round. */
 import { numbersTable } from "../card/arrow.js";
 import { shell } from "../card/card.js";
 import { oneLine, joinTokens, tailOf } from "../text/characters.js";
@@ -9,8 +9,8 @@ import { plural } from "../shared/numbers.js";
 
 const LANE = 26, ROUND = 12, GLYPH = 8.5; // px of a lane, of a round, of a letter
 
-/** The threads up to step i, a child behind its parent: [{number, parent, at, given, many, way, why, ended,
- *  tokens: [{step, token}]}]; way: tokens from the prompt to its first. */
+/** The threads up to step i, a child after its parent: [{number, parent, at, given, many, way, why, ended, tokens:
+ *  [{step, token}]}]; way: tokens from the prompt to its first. */
 export function threadsOf(store, i) {
   const all = new Map(), under = new Map(), lanes = [];
   for (let step = 0; step <= i; step++) {
@@ -33,14 +33,14 @@ export function threadsOf(store, i) {
   return lanes;
 }
 
-/** What the threads took: rounds, tokens on the longest way down, tokens of all. */
+/** The cost of the threads: rounds, tokens on the longest path, tokens of all. */
 export function threadCounts(lanes) {
   const steps = new Set(lanes.flatMap(({ tokens }) => tokens.map(({ step }) => step)));
   return { rounds: steps.size, longest: Math.max(0, ...lanes.map(({ way, tokens }) => way + tokens.length)),
     sum: lanes.reduce((sum, { tokens }) => sum + tokens.length, 0) };
 }
 
-/** Why a thread ended, in the words of its declaration; "" while it goes on. */
+/** Why a thread ended, in the words of its declaration; "" while it continues. */
 export const whyOf = ({ why }, form) => (why ? form.ends?.[why] ?? why : "");
 
 /** Lanes of the last rounds at the left, texts at the right; choose(k): a thread is chosen that wrote in the step. */
@@ -67,7 +67,7 @@ export function threadsView(choose) {
     set(rows.at(k).firstChild, { "aria-pressed": chosen, "aria-disabled": writes ? null : true,
       title: joinTokens(texts).map(oneLine).join("") });
   }
-  /** The lanes of `back` rounds: a dot a token, a curve from where a thread forked, a bar where it ended. */
+  /** The lanes of `back` rounds: a dot per token, a curve from where a thread forked, a bar where it ended. */
   function draw(i, chosen, back) {
     const begin = Math.max(0, i - back + 1), rank = new Map(lanes.map(({ number }, k) => [number, k]));
     const x = (step) => (step - begin + 0.5) * ROUND, y = (number) => (rank.get(number) + 0.5) * LANE, drawn = [];

@@ -17,10 +17,10 @@ import { brush } from "./tree_painter.js";
 const LARGE = 40;
 // decided nodes are drawn over undecided ones
 const ORDER = { unreached: 0, reject: 1, accept: 2, root: 2, bonus: 3, resample: 3, target: 3 };
-// ms for which a step must stand until its nodes become elements
+// ms for which a step must rest until its nodes become elements
 const STILL = 200;
 
-/** What a view of one tried node says under its label. */
+/** The text under the label of one tried node. */
 function textUnder(node, telling) {
   if (node.r === null || node.u === null || !node.q || !telling?.rest) return "";
   const bound = node.r / node.q, ok = node.u * node.q < node.r;
@@ -58,7 +58,7 @@ function route(edge, kind) {
     + `${turn},${from.y + bend}V${to.y - bend}Q${turn},${to.y} ${turn + bend},${to.y}H${stop}`;
 }
 
-/** The edges of a tree as [[kind, path], ...], the last on top; to a token of the target's own lead two lines. */
+/** The edges of a tree as [[kind, path], ...], the last on top; two lines lead to a token of the target's own. */
 const strokes = ({ edges, kind }) =>
   [...edges].sort((a, b) => ORDER[a.to.node.status] - ORDER[b.to.node.status]).flatMap((edge) => {
     const { status } = edge.to.node, d = route(edge, kind);
@@ -151,7 +151,7 @@ export function treeView(context) {
     const nodes = step?.chain ? chainOf(step) : store.nodes(i);
     const here = document.activeElement;
     const held = nodeLayer.contains(here) || (parted && here === element);
-    parted = held && !nodes; // a step that is still on its way
+    parted = held && !nodes; // a step that is still being loaded
     if (parted) element.focus({ preventScroll: true });
     instead.show(step, tabled);
     const brief = brisk && nodes?.length > LARGE && !own && !tabled && !element.contains(document.activeElement);
@@ -217,7 +217,7 @@ export function treeView(context) {
     table: (on) => ((tabled = on), context.redraw()) };
 }
 
-/** A node as it is read aloud. shaped: of one that was chosen without a draw, what was noted of it; else null. */
+/** The spoken text of a node. shaped: the note of a node that was chosen without a draw; else null. */
 function describe(n, depth, shaped) {
   const said = [visibleText(n.text)];
   if (n.status !== "root") said.push(`depth ${depth}`);

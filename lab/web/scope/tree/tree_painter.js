@@ -1,15 +1,15 @@
-/* Tree painter: the tree as a picture: a large one is painted while its steps go by, in the inks and types that the
- * sheet gives its elements. */
+/* Tree painter: the tree as a picture: a large one is painted while its steps go by, in the colours and fonts that
+ * the sheet gives its elements. */
 import { h, ruler, s, sheet } from "../shared/elements.js";
 import { paintLast } from "../shared/frame.js";
 import { GAP_TEXT } from "./layout.js";
 import { outline, radius, WORDS } from "../shared/marks.js";
 
 const STATUSES = Object.keys(WORDS);
-const PITCH_PX = 128, MOST_PX = 4e6; // px in which a picture grows, and up to which it is kept
+const PITCH_PX = 128, MOST_PX = 4e6; // px by which a picture grows, and up to which it is kept
 
-/** The pen of an empty canvas that has room for so many px: to make another for each tree takes longer than to draw it.
- *  One of more than MOST_PX goes. */
+/** The pen of an empty canvas that has room for so many px: making another for each tree takes longer than drawing
+ *  it. A canvas of more than MOST_PX is dropped. */
 function roomy(canvas, wide, high) {
   const { wide: w = 0, high: t = 0 } = canvas, grown = (old, px) =>
     w * t < MOST_PX && old >= px ? old : PITCH_PX * Math.ceil(px / PITCH_PX);
@@ -22,7 +22,7 @@ export function brush() {
   const canvas = h("canvas"), element = h("div", { class: "tree-picture", "aria-hidden": "true" }, canvas);
   let styles = null, items = [];
 
-  /** What the sheet says of every kind of element. */
+  /** The style sheet's values for every kind of element. */
   function read() {
     const styles = {}, place = s("svg", { class: "tree" });
     element.after(place);
@@ -62,7 +62,7 @@ export function brush() {
     }
     pen.setLineDash([]);
   }
-  /** Write what was collected, kind -> [[text, x, y, align], ...]: a pen parses every font that it is given. */
+  /** Write the collected texts, kind -> [[text, x, y, align], ...]: a pen parses every font that it is given. */
   function write(pen, texts) {
     for (const [kind, all] of texts) {
       const { font, fill } = styles[kind];

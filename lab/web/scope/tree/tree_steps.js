@@ -1,5 +1,5 @@
-/* Tree steps: a tree that grows over steps. The nodes of one step with their texts, and which went on from which; and
- * all nodes as one tree: which went on, which were left and why, and which won. */
+/* Tree steps: a tree that grows over steps. It shows the nodes of one step with their texts and the nodes that
+ * they continue; and all nodes as one tree: which continued, which were left and why, and which won. */
 import { numbersTable } from "../card/arrow.js";
 import { treeLines } from "./branches.js";
 import { shell } from "../card/card.js";
@@ -10,14 +10,14 @@ import { tokenOf } from "../shared/marks.js";
 import { plural } from "../shared/numbers.js";
 
 const LEVEL = 26, STRIDE = 16; // px between two nodes, and between two steps
-const ENDED = 4; // nodes that ended, at most, the last ones
+const ENDED = 4; // ended nodes that are shown at most: the last ones
 const LETTER = 8, BESIDE = 205, GROUP = 70; // px of a letter, of the words next to a text, and of its group
 const BRANCH_PX = 26, MOST_BRANCHES = 96; // px of a row of the whole tree, and rows at most
 const DOTTED = 8; // px of a step that has room for a dot
 
-/** What the header declares of the tree of step i. */
+/** The header's declaration of the tree of step i. */
 const formAt = (store, i) => store.head.trees[store.steps[i].branches.name];
-/** The tree of the step before; undefined where that step has not come, null where it has none of this name. */
+/** The tree of the step before; undefined if that step has not come, null if it has none of this name. */
 function treeBefore(store, i) {
   const before = store.steps[i - 1];
   if (i > 0 && !before) return undefined;
@@ -32,15 +32,15 @@ function nodeAt(store, i, k, fate = "open") {
     (before === undefined ? null : before === null || parent < 0 ? 0 : before.open.columns[name]?.[parent] ?? null);
   return scopeOf(own, above);
 }
-/** The number of such a node; null where it has none. */
+/** The number of such a node; null if it has none. */
 const numberAt = (store, i, k, fate) => nodeAt(store, i, k, fate).value(formAt(store, i).number);
 /** The same, written. */
 const worthAt = (store, i, k, fate) => minusSigns(nodeAt(store, i, k, fate).first(formAt(store, i).worth));
-/** The group of node k of step i; null where there are none. */
+/** The group of node k of step i; null if there are none. */
 const groupAt = (store, i, k) => store.steps[i].branches.open.columns[formAt(store, i).group]?.[k] ?? null;
 
-/** Node k of step i and those that it went on from, oldest first, as far as the steps are there:
- *  [{step, rank, token: [id, text]}]. */
+/** Node k of step i and the nodes before it, oldest first, as far as the steps have come: [{step, rank, token:
+ *  [id, text]}]. */
 function lineage(store, i, k) {
   const line = [];
   for (let at = i, rank = k; store.steps[at]?.branches; at--) {
@@ -52,7 +52,7 @@ function lineage(store, i, k) {
   }
   return line.reverse();
 }
-/** The tokens of a node that is not open: behind those of its parent its own. */
+/** The tokens of a node that is not open: its own after those of its parent. */
 function tokensOf(store, i, k, fate) {
   const { parents, tokens } = store.steps[i].branches[fate];
   const line = treeBefore(store, i) ? lineage(store, i - 1, parents[k]) : [];
@@ -61,8 +61,8 @@ function tokensOf(store, i, k, fate) {
 /** Whether a line goes back to the beginning of all texts. */
 const isWhole = (store, line) => !line.length || treeBefore(store, line[0].step) === null;
 
-/** Which node is the text of step i, the last: {rank} of that step, {ended: {step, k}}, one of those that ended, or
- *  null. */
+/** Which node is the text of step i, the last: {rank} of that step, {ended: {step, k}}, one of those that ended,
+ *  or null. */
 function winner(store, i) {
   const { made: text, branches } = store.steps[i];
   const same = (line) => line.length === text.length && line.every(({ token }, k) => token?.[0] === text[k][0]);
@@ -77,7 +77,7 @@ function winner(store, i) {
 /** Nodes that ended up to step i: [{step, k}]. */
 const endedBy = (store, i) => store.steps.slice(0, i + 1).flatMap((step, at) =>
   (step?.branches?.ended?.tokens ?? []).map((_, k) => ({ step: at, k })));
-/** What became of a node that is not open, in words. */
+/** The outcome of a node that is not open, in words. */
 const fateAt = (store, i, k, fate) => nodeAt(store, i, k, fate)
   .all(formAt(store, i).outcomes[store.steps[i].branches[fate].outcomes[k]]?.words ?? []).join(", ") || fate;
 
@@ -104,7 +104,7 @@ function stepView(choose) {
     set(rows.at(k).firstChild, { "aria-pressed": chosen,
       title: joinTokens(own.map(({ token }) => token[1])).map(oneLine).join(""), class: best ? "best" : null });
   }
-  /** Which went on from which: ranks of the last steps under each other, those that lead to a row that is kept darker,
+  /** The lines between nodes: ranks of the last steps below each other, those that lead to a kept row darker,
    *  those of the chosen one in ink. */
   function draw(store, i, lines, chosen, back) {
     const begin = Math.max(0, i - back + 1), kept = new Set(lines.flat().map(({ step, rank }) => `${step} ${rank}`)),
@@ -125,7 +125,7 @@ function stepView(choose) {
     svg.replaceChildren(...strokes.sort((a, b) => order(a) - order(b)), ...dots);
     set(svg, { width: (i - begin + 1) * STRIDE, height: most * LEVEL });
   }
-  /** Which node of the step before a node goes on from; "" in the tree's first step. */
+  /** Which node of the step before a node continues; "" in the tree's first step. */
   const fromOf = (store, i, k, fate) =>
     (treeBefore(store, i) === null ? "" : `from ${store.steps[i].branches[fate].parents[k] + 1}`);
   /** A row of a node that is not open: figures, and the end of its text. */
@@ -189,8 +189,8 @@ export function branchCard(store, i, step, at) {
   ];
 }
 
-/** Every node of the steps that are there: {nodes: [{step, rank, parent: node or null, token, score, group, kids, over:
- *  how it ended, why}], steps}; what ended is a node of its own. more: those that were left too. */
+/** Every node of the loaded steps: {nodes: [{step, rank, parent: node or null, token, score, group, kids, over:
+ *  how it ended, why}], steps}; an ended node is a node of its own. more: include those that were left. */
 function allNodes(store, more) {
   const nodes = [];
   let before = [], steps = 0;
@@ -224,8 +224,9 @@ function allNodes(store, more) {
 
 const wordsOf = (nodes) => joinTokens(nodes.map(({ token }) => token?.[1] ?? "")).map(oneLine).join("");
 
-/** The tree as branches, each going on with the kid that leads to the winner, else with the one that lived longest:
- *  [{nodes, from: [depth, row] or null, kind, over, group}], each behind the one that it leaves, the latest first. */
+/** The tree as branches, each continuing with the kid that leads to the winner, else with the one that lived
+ *  longest: [{nodes, from: [depth, row] or null, kind, over, group}], each after the one that it leaves, the
+ *  latest first. */
 function branchesOf({ nodes, before, steps }, won, over) {
   const best = new Set(), deep = new Map();
   for (let at = won; at; at = at.parent) best.add(at);
@@ -262,7 +263,7 @@ function longestRows(rows) {
   return rows.filter((row) => kept.has(row));
 }
 
-/** All nodes of the run, a row for each branch, its lines at the left; what comes behind the step is faint. */
+/** All nodes of the run, a row for each branch, its lines at the left; parts after the step are faint. */
 function allView(context) {
   let more = false, known = "", tree = null, drawn = [];
   const svg = s("svg", { class: "twigs", "aria-hidden": "true" }), list = h("ol", { class: "branches grown" });

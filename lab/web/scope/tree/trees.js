@@ -1,4 +1,4 @@
-/* Trees: of a tree of beginnings of texts that grew within a step, its nodes and the terms by which each was chosen.
+/* Trees: for a tree of text beginnings that grew within a step, its nodes and the terms by which each was chosen.
  * With tree_steps.js it is the part that draws the texts that a step followed. */
 import { numbersTable } from "../card/arrow.js";
 import { treeLines } from "./branches.js";
@@ -17,13 +17,13 @@ const MOST_NODES = 96, MOST_CHOICES = 4; // rows, and choices of a card, at most
 const TEXT_MS = 700; // of a node that is played
 const ABSENT = "The tree of this search";
 
-/** What the header declares of the tree of a step. */
+/** The header's declaration of a step's tree. */
 const formOf = (store, step) => store.head.trees[step.tree.name];
-/** What is added to a node to have the number that a reader calls it by: a first node without a token is none. */
+/** The offset from a node to its displayed number: a first node without a token has no number. */
 const shift = ({ parents, tokens }) => (parents[0] < 0 && !tokens[0] ? 0 : 1);
 const isEmpty = ({ parents, tokens }, node) => parents[node] < 0 && !tokens[node];
 
-/** A node for sentences and formulas. words: its outcome, where that is another one than at the end. */
+/** A node for sentences and formulas. words: its outcome, if it differs from the final one. */
 function nodeOf(tree, node) {
   const { columns, values = {}, knobs = {}, parents } = tree, parent = parents[node];
   const own = (name) => columns[name]?.[node] ?? values[name] ?? knobs[name]
@@ -31,7 +31,7 @@ function nodeOf(tree, node) {
   const above = (name) => (parent < 0 || isEmpty(tree, parent) ? 0 : columns[name]?.[parent] ?? null);
   return scopeOf(own, above);
 }
-/** The number of a node; 0 where it has none. */
+/** The number of a node; 0 if it has none. */
 const numberOf = (tree, form, node) => nodeOf(tree, node).value(form.number) ?? 0;
 
 /** The candidates of a node by their scores: [{id, text, p, node, names, sum, closed}]. */
@@ -44,10 +44,10 @@ function childScores(tree, { growth }, { visits, values, closed, kids }, at) {
   });
 }
 
-const grownOnce = new WeakMap(); // a tree -> what it was behind each node that was looked at
-/** The tree behind its first `upto` nodes, made again from candidates and numbers: {visits, values, closed, words,
- *  kids} by node, `best`: the node with the largest number so far, `walk`: the choices on the way to the last node,
- *  [{at, rows, taken}], `agrees`: whether each node is the one that was due. */
+const grownOnce = new WeakMap(); // a tree -> its state after each node that was looked at
+/** The tree after its first `upto` nodes, grown again from candidates and numbers: {visits, values, closed, words,
+ *  kids} by node, `best`: the node with the largest number so far, `walk`: the choices on the way to the last
+ *  node, [{at, rows, taken}], `agrees`: whether each node is the one that was due. */
 function growTree(tree, form, upto) {
   const all = grownOnce.get(tree) ?? new Map();
   grownOnce.set(tree, all);
@@ -85,7 +85,7 @@ function growTree(tree, form, upto) {
 }
 /** The first outcome of a fate. */
 const firstWord = (form, fate) => Object.keys(form.outcomes).find((word) => form.outcomes[word].fate === fate) ?? "";
-/** A tree that cannot be made again, as it is at the end. */
+/** A tree that cannot be grown again, as it is at the end. */
 function finishedState(tree, form, text) {
   const { parents, outcomes } = tree, kids = parents.map(() => new Map());
   parents.forEach((parent, node) => parent >= 0 && kids[parent].set(node, node));
@@ -110,8 +110,8 @@ const textBefore = (tree, node) => pathOf(tree, node).map((at) => oneLine(tree.t
 /** A whole text: up to its node, and what followed. */
 const textOf = (tree, node) => textBefore(tree, node) + oneLine(tree.rest[node]);
 
-/** The nodes that are drawn, each behind its parent, siblings with the likeliest first: [{node, depth}]; of a large
- *  tree the first ones, and those that lead to `must`. */
+/** The nodes that are drawn, each after its parent, siblings with the likeliest first: [{node, depth}]; for a
+ *  large tree the first ones, and those that lead to `must`. */
 function layRows(tree, { kids }, upto, must) {
   const kept = new Set(must.filter((node) => node >= 0).flatMap((node) => nodePath(tree, node)));
   for (let node = 0; node <= upto && kept.size < MOST_NODES; node++) kept.add(node);
@@ -177,7 +177,7 @@ function drawBranches(svg, drawn, tree, state, chosen, width) {
   treeLines(svg, lines, { stride, high: ROW_PX, deepest, rows: drawn.length });
 }
 
-/** The tree as rows, one a node, with its lines at the left; where it can be made again, a slider goes through the
+/** The tree as rows, one per node, with its lines at the left; if it can be grown again, a slider goes through the
  *  nodes as they came. */
 function searchTreeView(context) {
   const rewards = s("svg", { class: "rewards", "aria-hidden": "true" }),
@@ -206,7 +206,7 @@ function searchTreeView(context) {
     set(play, { "aria-pressed": on });
     say(play, on ? "pause" : "play");
   }
-  /** The slider and what goes with it, behind `upto` nodes. */
+  /** The slider and its texts, after `upto` nodes. */
   function slide(tree, form, width) {
     set(along, { max: tree.count, "aria-label": `${form.nouns} that were judged` });
     if (Number(along.value) !== upto) along.value = upto;
@@ -244,7 +244,7 @@ function bestText(tree, form, { best }, upto) {
     + textOf(tree, best);
 }
 
-/** One choice on the way: the candidates, each with what it was worth and the bar of its terms. */
+/** One choice on the way: the candidates, each with its score and the bar of its terms. */
 function choiceTable(tree, { growth }, { at, rows, taken }) {
   const bars = growth.terms.filter(([, , , , bar]) => bar);
   const value = (row, [, formula]) => evaluate(formula, row.names) ?? 0;
