@@ -14,8 +14,8 @@ def attention_rows(fields: Fields, layer: int, head: int, columns: int) -> dict[
     """The weights of one layer and KV head, by ascending position, in at most `columns` columns, each the sum over its `bin`
     positions.
 
-    weights: [group, R, columns];  positions: the first one of each column;  ends: the last one;  total: sum per row Raises
-    Refusal if the layer or head is not recorded, or if the arrays do not fit each other.
+    weights: [group, R, columns];  positions: the first one of each column;  ends: the last one;  total: sum per row
+    Raises Refusal if the layer or head is not recorded, or if the arrays do not fit each other.
     """
     attention, positions = fields.attention, fields.positions
     if attention is None or positions is None or not fields.layers:

@@ -19,9 +19,9 @@ def kind_of(piece: Piece | None, before: str) -> str:
     """One of KINDS for a token with the text `piece` (None: its text is not known) after the text `before`.
 
     indent: white space alone, line ends included;  special: marks of a template, and tokens without text
-    keyword, name: Python's keywords, and all other words of code; elsewhere a name is a word with a capital inside a sentence.
-    Code is where the 200 characters before hold one of ( [ { = ; or a colon and an indented line inside a word: text directly
-    after a letter, and bytes that are part of a character
+    keyword, name: Python's keywords, and all other words of code; elsewhere a name is a word with a capital inside a
+    sentence. Code is where the 200 characters before contain one of ( [ { = ; or a colon and an indented line
+    inside a word: text directly after a letter, and bytes that are part of a character
     """
     if piece is None or piece == "" or (isinstance(piece, str) and _SPECIAL.fullmatch(piece.strip())):
         return "special"

@@ -1,15 +1,15 @@
 /* scope: draws a decoding run, in the page, in notebooks and in exported files. No dependency, no build step.
  *
  *   const view = mount(element, {onGap, onSeek,
- *   views: ["strip", "tree", "card", "depth", "text", "cache", "notes", "model", "time", "roof"]});
+ *     views: ["strip", "tree", "card", "depth", "text", "cache", "notes", "model", "time", "roof"]});
  *   view.push(message)        a head, a step or an end, as lab/wire/wire.py makes them
  *   view.seek(i)  view.follow(true)  view.play(true)  view.select({step, node})  view.theme("auto")  view.destroy()
  *
  *   const both = pair(element, {views: ["tree", "text"], align: "token", onGap})    two runs under one scrubber
  *   both.views[0].push(message)  both.seek({token: 12})  both.align("clock")
  *
- *   The other files of this folder are its modules; lab/views/bundle.py joins them into one script. Text of a
- *   model or a file enters the page as text nodes; nothing is read as markup. */
+ * The other files of this folder are its modules; lab/views/bundle.py joins them into one script. Text of a
+ * model or a file enters the page as text nodes; nothing is read as markup. */
 import { mount } from "./scope/mount.js";
 import { extra } from "./scope/shared/extras.js";
 

@@ -26,11 +26,11 @@ def encode_canvas(
     canvas: {"name": of its declaration, "says": the step in a clause, "at": [start, length], "among": [first, behind] of its
            block, "now": [[place, rule, token id, text], ...], "count", "cache", "stale", "fed": rows that the pass read,
            "again": places masked again, where there are some,
-           "standins": [[place, token id, text], ...] of tokens fed instead of others, where there are some, "open": [place,
-           ...], "c": [confidence, ...], "tokens": [[token id, text], ...] their candidates, each once, "which": [index into
-           tokens, ...], "bars": [one for all, or one each] or null, "order", "anchors", "tried": {"at": place, "won": index,
-           "of": [[token id, text, probability, sure places, score], ...]}, "vetoes": [[place, token id, text, whether only
-           together with others], ...], "witness": [text, ...], each where there is one}
+           "standins": [[place, token id, text], ...] of tokens fed instead of others, where there are some,
+           "open": [place, ...], "c": [confidence, ...], "tokens": [[token id, text], ...] their candidates, each once,
+           "which": [index into tokens, ...], "bars": [one for all, or one each] or null, "order", "anchors",
+           "tried": {"at": place, "won": index, "of": [[token id, text, probability, sure places, score], ...]}, "vetoes":
+           [[place, token id, text, whether only together with others], ...], "witness": [text, ...], each where there is one}
 
     A brief has confidences with two digits, and nothing from "bars" on. Unless `whole`, what is above ROOM is left out from
     "open" on, and "few" says so.

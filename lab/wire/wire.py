@@ -69,29 +69,29 @@ class Wire:
     tops: per visited place [node, entropy, [rest of p, of q, of max(0, p - q)], [[token id, text, p, q], ...]]; p with its
     rest adds up to one. The trace keeps these in single precision; they are sent with as many digits as that needs.
     Evicted entries are listed once, in the step that lost them: "gone" left every layer and head, "out" has a list per
-    row (layer x KV head). A run of positions is [first, last]. With step 0 come those that the prompt's reading lost.
+    row (layer x KV head). A run of positions is [first, last]. Step 0 includes those lost during the prefill.
     forced: nodes with a verdict that was set beforehand, in a fork; by: the acceptance rule of a step that was made with
-    another method than the head's, before the run was forked; sampler: the description of that method's sampler. The head
-    contains the evidence of the acceptance rule, `telling`, with its formulas parsed into lists (`lab/wire/evidence.py`); a
-    step of a
-    rule with other evidence has its own.
+    another method than the head's, before the run was forked; sampler: the description of that method's sampler.
+    `telling`, in the head: the evidence of the acceptance rule, with its formulas parsed into lists (`lab/wire/evidence.py`); a
+    step of a rule with other evidence has its own.
     depth: which layers ran, and by which tests (`lab/wire/depths.py`).
-    passes: per lane and phase what was moved and computed, by the cost model, and the time it took (`engine/cost/passes.py`).
+    passes: per lane and phase the bytes and operations, by the cost model, and the time (`engine/cost/passes.py`).
     tally: what a strategy tried by itself (`lab/wire/tally.py`).
-    forms, in the head: what details of a step mean that a view draws itself (`lab/wire/evidence.py`). along, in the head, and
-    beside, in a step: the reference that ran too, and its result for each token (`lab/wire/reference.py`).
-    again, rounds: repeated stretches of the text, and the rounds of a text in a loop (`lab/wire/repeats.py`). built, in the
-    head: the structure of the models, matrix by matrix (`lab/wire/model_build.py`).
-    trees, in the head: what trees mean; tree, branches: one that grew within the step, one that grows over steps
+    forms, in the head: the meaning of a step's details that a view draws itself (`lab/wire/evidence.py`).
+    along, in the head, and beside, in a step: the reference that ran too, and its result for each token
+    (`lab/wire/reference.py`).
+    again, rounds: repeated stretches of the text, and the rounds of a text in a loop (`lab/wire/repeats.py`).
+    built, in the head: the structure of the models, matrix by matrix (`lab/wire/model_build.py`).
+    trees, in the head: the meaning of trees; tree, branches: one that grew within the step, one that grows over steps
     (`lab/wire/trees.py`).
-    survey: matrices of what a strategy held against each other (`lab/wire/survey.py`).
+    survey: matrices of what a strategy compared with each other (`lab/wire/survey.py`).
     from: positions in prompt and text that a step's tokens were copied from (`lab/wire/copies.py`).
     lanes: rows drawn in lanes over the steps (`lab/wire/lanes.py`);  scale: rows drawn as bars on one axis
     (`lab/wire/scale.py`);  views, in the head: the words of both.
     tells, in the head: the signals that the parts of the method record for a step; notes, in a step: the values
     (`lab/wire/notes.py`), those of nodes only with the tree. If there is no room, notes of nodes are dropped first and those of
-    series last; "few" says so. exactness, in the head: one of four values; text: its label, and why it is not lossless; plain:
-    it is plain decoding;
+    series last; "few" says so.
+    exactness, in the head: one of four values; text: its label, and why it is not lossless; plain: it is plain decoding;
     setting: exact runs with an equal one have one text (`engine/trace/query/comparability.py`).
     The head names the machine of the run: `profile`, or the one in the header; otherwise it names none.
     """

@@ -22,7 +22,7 @@ export function passesView({ seek, choose, label }) {
      *  @param places
      *  @param rows
      *  @param {{every: number, from: number, at: number, place: number, wide?: number, end: string, upto?: string,
-     *  bring: boolean}} how */
+     *    bring: boolean}} how */
     draw(places, rows, { every, from, at, place, wide, end, upto, bring }) {
       const as = [places[0], places.length, every, from, wide, upto].join();
       if (as !== rowsFor) {
