@@ -28,11 +28,11 @@ from decodescope.engine.trace.records.evidence import (
 class Block(AcceptanceRule):
     """Lossless for chains drawn token by token; never accepts fewer tokens on average than the token-wise rule.
 
-    w_0 = 1, w_i = min(1, w_{i-1} p_i(x_i) / q_i(x_i)). For i < N, S_i = sum max(w_i p_{i+1} - q_{i+1}, 0) and h_i = S_i /
-    (S_i + 1 - w_i); h_N = w_N. The accepted count is the largest i with u_i < h_i: a success further down repairs a failure
-    above. The next token comes from p_{N+1}, or from norm(max(w_a p_{a+1} - q_{a+1}, 0)).
+    w_0 = 1, w_i = min(1, w_{i-1} p_i(x_i) / q_i(x_i)). For i < N, S_i = sum max(w_i p_{i+1} - q_{i+1}, 0) and h_i = S_i / (S_i
+    + 1 - w_i); h_N = w_N. The accepted count is the largest i with u_i < h_i. So a success further down repairs a failure above
+    it. The next token comes from p_{N+1}, or from norm(max(w_a p_{a+1} - q_{a+1}, 0)).
 
-    In the trace a trial's num is h_i and its den 1, and `rule` holds w, in doubles, and S.
+    In the trace, a trial's num is h_i and its den is 1. `rule` holds w, in doubles, and S.
     """
 
     title = "Block verification"
@@ -83,7 +83,7 @@ class Block(AcceptanceRule):
             p = cursors[i - 1].probs
             q = _draft_distribution(draft, i - 1)
             p_x, q_x = float(as_array(p)[x]), float(as_array(q)[x])
-            # no node is drawn from 0; a record may say so
+            # no node is drawn where q is 0; a recorded trace may hold such a node
             w.append(min(1.0, w[-1] * p_x / q_x) if q_x > 0 else 0.0)
             if i < n:
                 S.append(float(_excess_mass(cursors[i].probs, w[i], _draft_distribution(draft, i)).sum()))

@@ -27,19 +27,22 @@ from decodescope.engine.trace.records.evidence import Also, Column, Telling
 
 @component
 class Judge(AcceptanceRule):
-    """Go down the chain and keep token x where the lossless rule keeps it, with probability min(1, p(x) / q(x)), or else
-    where the judge's j exceeds `threshold`; stop at the first that neither keeps. There the next token comes from what is
-    left of the target's distribution, norm(max(p - q, 0)). Under a greedy distribution the lossless rule is exact matching,
-    and the judge still spares other tokens: this rule changes greedy text as well.
+    """Walk down the chain and keep token x if the lossless rule or the judge accepts it.
 
-    j = sigmoid(w h + b), h being the target's final feature of the token itself, which the check's own pass leaves behind: the
-    judge costs one product of N x d numbers. At threshold 1 nothing is spared, and verdicts, uniforms and text are those of
-    the rule `lossless`; the lower it is, the more of a chain stays, for the same chain and uniforms. Chains only: in a tree a
-    spared branch may be the shorter one.
+    The lossless rule accepts with probability min(1, p(x) / q(x)); the judge accepts if its score j exceeds `threshold`. Stop
+    at the first token that both reject. There, the next token is drawn from the residual distribution, norm(max(p - q, 0)).
+    Under a greedy distribution the lossless rule is exact matching. The judge still accepts other tokens, so this rule changes
+    greedy text as well.
 
-    No bound holds on how far the text moves away, and a judge knows the kind of text that it was trained on; it is of use
-    where the drafts are good. The threshold of 0.5 is recalled, not verified; that the judge is one linear map and is
-    joined by "or" with the usual test stands in summaries of the paper. In the trace `rule` holds j of every trial, and t.
+    j = sigmoid(w h + b), where h is the target's final feature of the token itself. The verification pass already computes h,
+    so the judge costs one product of N x d numbers. At threshold 1 the judge accepts nothing, and verdicts, uniforms and text
+    are those of the rule `lossless`. With the same chain and uniforms, a lower threshold keeps more of the chain. The rule
+    accepts chains only: in a tree, the branch that the judge accepts may be the shorter one.
+
+    There is no bound on how far the text departs from the target's distribution. A judge works on the kind of text that it was
+    trained on, and helps where drafts are good. The threshold of 0.5 is recalled, not verified. Summaries of the paper state
+    that the judge is one linear map, and that "or" joins it with the usual test. In the trace, `rule` holds j of every trial,
+    and t.
     """
 
     title = "Judge decoding"
@@ -87,14 +90,16 @@ class Judge(AcceptanceRule):
         return self.decide(draft, at, chance, j)
 
     def rederive(self, draft: Draft, at: Cursor, chance: Chance, said: Mapping[str, Any]) -> Verdict:
-        """As `verify`; j of the nodes behind the last test is not in the record."""
+        """As `verify`. The record lacks j of the nodes behind the last test."""
         j = said.get("j")
         recorded = j if isinstance(j, list) and all(type(x) in (int, float) for x in j) else []
         return self.decide(draft, at, chance, [*recorded, *[None] * (len(draft) - len(recorded))])
 
     def decide(self, draft: Draft, at: Cursor, chance: Chance, j: Sequence[float | None]) -> Verdict:
-        """The verdict, from nothing but the laws p and q, the drafted tokens, the uniforms, and j of every node, None where
-        it is not known. Raises NotRecorded where one of these decides."""
+        """The verdict, from the distributions p and q, the drafted tokens, the uniforms, and j of every node alone.
+
+        An unknown j is None. Raises NotRecorded where an unknown j decides.
+        """
         path: list[int] = []
         trials: list[Trial] = []
         places: list[tuple[int, Tensor | None]] = []

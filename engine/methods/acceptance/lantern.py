@@ -34,24 +34,24 @@ from decodescope.engine.trace.records.evidence import (
 
 @component
 class Lantern(AcceptanceRule):
-    """Accept child x with probability min(1, (r(x) + m) / q(x)), r being what is left of the target's distribution and m what
-    its neighbours have in it: of the k = `neighbours` tokens around x, nearest first, as many as together have at most delta.
-    On rejection r becomes norm(max(r' - q, 0)), where r' has r(x) + m at x and nothing at these neighbours. m is the total
-    variation between r' and r, hence the paper's bound delta.
+    """Accept child x with probability min(1, (r(x) + m) / q(x)). r is the rest of the target's distribution. m is the mass of
+    x's neighbours in r: of the k = `neighbours` tokens around x, nearest first, as many as together hold at most delta. On
+    rejection r becomes norm(max(r' - q, 0)), where r' has r(x) + m at x and 0 at these neighbours. m is the total variation
+    between r' and r, hence the paper's bound delta.
 
-    Neighbours are the grey levels nearest to a level (of two equally near ones the darker first) where the model writes
-    pictures, and no other token has any. Of another model they are the tokens whose input embeddings are nearest (Euclidean):
-    the authors measure distance between the image codes of a codebook, which a model of words has not; what it does to words
-    has not been measured.
+    If the model writes pictures, the neighbours of a grey level are the nearest grey levels; of two equally near ones, the
+    darker comes first. No other token of such a model has neighbours. In other models the neighbours are the tokens with the
+    nearest input embeddings (Euclidean). The authors measure the distance between the image codes of a codebook, which a text
+    model lacks. The effect on text has not been measured.
 
-    delta = 0 or neighbours = 0 is the lossless rule. A token that was chosen without chance, as in EAGLE-2's trees, and has no
-    sibling moves the law of its place by m, at most delta. With drawn tokens r' depends on what was drawn, and with siblings
-    each test adds its own m, so the distance may be larger: there is no bound on the text.
+    delta = 0 or neighbours = 0 is the lossless rule. A token chosen without chance, as in EAGLE-2's trees, and without siblings
+    moves the distribution of its place by m, at most delta. With drawn tokens, r' depends on what was drawn. With siblings,
+    each test adds its own m. So the distance may be larger, and there is no bound on the text.
 
-    The official code empties all k neighbours on rejection; we empty those that lent, as the paper's distribution has it, since
-    the bound holds for no more. Under a greedy distribution we match exactly, where the authors take the argmax of r'. Their
-    delta above 1, relative to p(x), is left out. In the trace `rule` holds m and the number of lenders of every trial, and the
-    neighbours of every drafted token; a trial's num is r + m.
+    On rejection, the official code sets all k neighbours to 0. This code sets only those that lent mass to 0, as in the paper's
+    distribution, because the bound holds for no more. Under a greedy distribution this code matches exactly; the authors take
+    the argmax of r'. Their delta above 1, relative to p(x), is left out. In the trace, `rule` holds m and the number of lenders
+    of every trial, and the neighbours of every drafted token. A trial's num is r + m.
     """
 
     title = "LANTERN"
@@ -151,7 +151,7 @@ class Lantern(AcceptanceRule):
         return self._around[x]
 
     def decide(self, draft: Draft, at: Cursor, chance: Chance, around: Callable[[int], list[int]]) -> Verdict:
-        """The verdict, from the laws, the uniforms and the neighbours `around` each token."""
+        """The verdict, from the distributions, the uniforms and the neighbours `around` each token."""
         if at.greedy:
             return match_greedy(draft, at)
         mass: list[float] = []
@@ -168,7 +168,9 @@ class Lantern(AcceptanceRule):
 
 
 def add_neighbour_mass(r: Tensor, x: int, around: list[int], delta: float) -> tuple[Tensor, float, int]:
-    """(r' [V], what x was lent, by how many): the nearest of `around` give x their shares of r [V], together at most delta."""
+    """Return (r' [V], lent mass, number of lenders): the nearest of `around` give x their shares of r [V], together at most
+    delta.
+    """
     ids = torch.tensor(around, dtype=torch.long, device=r.device)
     sums = r[ids].double().cumsum(0)
     count = int((sums <= delta).sum())

@@ -28,17 +28,18 @@ from decodescope.engine.trace.records.evidence import (
 
 @component
 class Leniency(AcceptanceRule):
-    """Accept child x with probability min(1, f(r(x)) / q(x)), r being what is left of the target's distribution; on
-    rejection r becomes norm(max(f(r) - q, 0)). linear: f = r / epsilon, square: r / epsilon^2, exponential: r^epsilon.
+    """Accept child x with probability min(1, f(r(x)) / q(x)), where r is the rest of the target's distribution.
 
-    epsilon = 1 is the lossless rule; the smaller it is, the more is accepted and the further the text may be from the
-    target's distribution. Linear is Leviathan's leniency l = epsilon, q scaled by l in the test and in the residual: no token
-    becomes more than 1 / l times as likely as the target makes it, at any number of siblings. The bound of square is
-    1 / epsilon^2, exponential has none. A place where nothing was drafted keeps the target's own distribution.
+    On rejection r becomes norm(max(f(r) - q, 0)). linear: f = r / epsilon, square: r / epsilon^2, exponential: r^epsilon.
 
-    The forms square and exponential, and the residual with the same f, are as recalled from the paper, not verified. We
-    match exactly under a greedy distribution, where Leviathan would accept p(x) >= l max p. In the trace a trial's threshold is
-    f(r) / q, and its num f(r): ok is exactly `u * q < f`, in doubles.
+    epsilon = 1 is the lossless rule. A smaller epsilon accepts more, and the text may be further from the target's
+    distribution. Linear is Leviathan's leniency l = epsilon, which scales q by l in the test and in the residual. With any
+    number of siblings, no token becomes more than 1 / l times as likely as under the target. The bound of square is 1 /
+    epsilon^2; exponential has none. A position without drafted tokens keeps the target's own distribution.
+
+    The forms square and exponential, and the residual with the same f, are recalled from the paper, not verified. Under a
+    greedy distribution this code matches exactly, where Leviathan would accept p(x) >= l max p. In the trace, a trial's
+    threshold is f(r) / q and its num is f(r). ok is exactly `u * q < f`, in doubles.
     """
 
     title = "Leniency"

@@ -16,13 +16,15 @@ from decodescope.engine.trace.records.evidence import Telling
 
 @component
 class Lossless(AcceptanceRule):
-    """Accept child x with probability min(1, r(x) / q(x)), r being what is left of the target's distribution; on rejection
-    r becomes norm(max(r - q, 0)) and the next sibling is tried; when all are rejected the token is drawn from r.
+    """Accept child x with probability min(1, r(x) / q(x)), where r is the rest of the target's distribution.
+
+    On rejection r becomes norm(max(r - q, 0)), and the rule tries the next sibling. If it rejects all siblings, it draws the
+    token from r.
 
     q is the distribution from which this very child was drawn. One formula serves every kind of proposal: independent draws
-    (SpecInfer), draws without replacement (q is then the distribution given the earlier siblings), and tokens chosen
-    without chance (q is 1 on the token: accept with r(x), on rejection take x out of r). A chain is Leviathan's rule, a
-    greedy distribution exact matching.
+    (SpecInfer), draws without replacement, and tokens chosen without chance. For draws without replacement, q is the
+    distribution given the earlier siblings. For a token chosen without chance, q is 1 on the token: accept with r(x), on
+    rejection take x out of r. For a chain this is Leviathan's rule; under a greedy distribution it is exact matching.
     """
 
     title = "Lossless"

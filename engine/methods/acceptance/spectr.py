@@ -32,19 +32,22 @@ from decodescope.engine.trace.records.evidence import (
 
 @component
 class SpecTr(AcceptanceRule):
-    """Lossless for k independent draws from one distribution q. Each is accepted with probability min(1, p(x) / (rho
-    q(x))), the first success counts; if there is none the token is drawn from norm(p - min(q, p / rho) A / b), where b =
-    sum min(q, p / rho) is what one guess is accepted with, and A = 1 - (1 - b)^k what all k are.
+    """Lossless for k independent draws from one distribution q.
 
-    This is exact where A <= rho b; the smallest such rho in [1, k], found by bisection, accepts most. The test is the same
-    for every guess, where SpecInfer's rule takes q off p after each. A is at least 1 - 1/e of what any rule can accept, 1 -
-    max_H [q(H)^k - p(H)] over sets H of tokens: the best H takes tokens in the order of p / q. One sort a place.
+    Each draw is accepted with probability min(1, p(x) / (rho q(x))), and the first success counts. If none succeeds, the token
+    is drawn from norm(p - min(q, p / rho) A / b). b = sum min(q, p / rho) is the probability that one guess is accepted; A = 1
+    - (1 - b)^k, that any of the k is.
 
-    Down the draft: the chains that hold the accepted token are the draws at the next place, also those rejected before it,
-    since what they drew there decided nothing yet. So the path may run through another copy of an accepted token. With one
-    chain left the rule is Leviathan's. Tokens chosen without chance are no draws and are passed over.
+    This is exact where A <= rho b. The smallest such rho in [1, k], found by bisection, accepts most. The test is the same for
+    every guess; SpecInfer's rule subtracts q from p after each. A is at least 1 - 1/e of the most that any rule can accept, 1 -
+    max_H [q(H)^k - p(H)] over sets H of tokens. The best H takes tokens in the order of p / q. The cost is one sort per
+    position.
 
-    In the trace a trial's den is rho q, and `rule` has for each place with guesses, in the order of the walk: alive (k), rho,
+    At the next position, the draws are the chains that hold the accepted token. This includes chains rejected before it,
+    because what they drew there has decided nothing yet. So the path may run through another copy of an accepted token. With
+    one chain left, the rule is Leviathan's. Tokens chosen without chance are not draws, and the rule skips them.
+
+    In the trace, a trial's den is rho q. For each position with guesses, in the order of the walk, `rule` has alive (k), rho,
     b, A, and optimum.
     """
 
@@ -123,7 +126,7 @@ def _test_guesses(
 
 
 def _shared_distribution(draft: Draft, alive: list[int]) -> Tensor:
-    """float [V]: the one law that the nodes `alive` were drawn from, up to rounding."""
+    """float [V]: the one distribution that the nodes `alive` were drawn from, up to rounding."""
     if draft.q is None or draft.q_row is None:
         raise NotRecordedError(
             "the draft holds no distribution that its chains were drawn from, and this rule judges by one"
@@ -147,10 +150,10 @@ class _KSeqPlan(NamedTuple):
 
     @classmethod
     def find(cls, p: Tensor, q: Tensor, k: int) -> _KSeqPlan:
-        """The plan with the largest A for k draws from q [V], p [V] being the target's law. In doubles.
+        """Find the plan with the largest A for k draws from q [V], in doubles; p [V] is the target's distribution.
 
-        1 - b = sum max(q - p / rho, 0) runs over the tokens with p / q < rho: sorted by p / q it is read from two cumulative
-        sums. A - rho b falls with rho, so the breaks bracket its zero, and between two breaks the sums stand still.
+        1 - b = sum max(q - p / rho, 0) runs over the tokens with p / q < rho. Sorted by p / q, two cumulative sums give it. A -
+        rho b falls with rho, so the breaks bracket its zero. Between two breaks the sums are constant.
         """
         both = torch.stack([p, q]).double()
         p, q = both.div_(both.sum(1, keepdim=True))
@@ -178,7 +181,7 @@ class _KSeqPlan(NamedTuple):
         return cls(k, high, 1 - left, 1 - left**k, optimum)
 
     def residual(self, p: Tensor, q: Tensor) -> Tensor:
-        """float64 [V]: the law of the token after k refusals; p where rounding leaves nothing."""
+        """float64 [V]: the distribution of the token after k refusals; p where rounding leaves nothing."""
         p = p.double()
         rest = (
             p - torch.minimum(q.double(), p / self.rho) * (self.A / self.b if self.b > 0 else 0.0)

@@ -15,15 +15,16 @@ from decodescope.engine.trace.records.evidence import TARGET, Column, Quantity, 
 
 @component
 class Typical(AcceptanceRule):
-    """Accept node x where p(x) > min(epsilon, delta * exp(-H(p))), H the entropy of p in nats; take the longest accepted
-    path, among equally long ones the most likely. `next_token` says what follows its end: the likeliest token of p there, as in
-    the official code (and Hydra's), or one drawn from p.
+    """Accept node x where p(x) > min(epsilon, delta * exp(-H(p))), where H is the entropy of p in nats.
 
-    Changes the output: an unlikely token that passes the bound is kept as if it had been drawn. With `likeliest` nothing is
-    drawn at all, a step without a draft included: chance is then in the draft alone, and a draft that is chosen without
-    chance gives one text whatever the seed. `drawn` leaves more of the target's distribution in the text. Under a greedy
-    distribution both are exact matching. One test per node: a node that several paths share is not tried twice. In the
-    trace a trial's den is the bound, `rule` holds the entropy at each place with guesses, and a likeliest token has no u.
+    Take the longest accepted path; of equally long ones, the most likely. `next_token` chooses what follows the end of the
+    path: the likeliest token of p there, as in the official code (and Hydra's), or one drawn from p.
+
+    The rule changes the output: it keeps an unlikely token that passes the bound as if the token had been drawn. `likeliest`
+    draws nothing, not even in a step without a draft. Only the draft is then random, and a draft chosen without chance gives
+    one text for every seed. `drawn` leaves more of the target's distribution in the text. Under a greedy distribution both are
+    exact matching. Each node has one test: a node that several paths share is not tried twice. In the trace, a trial's den is
+    the bound, and `rule` holds the entropy at each position with guesses. A likeliest token has no u.
     """
 
     title = "Typical acceptance (Medusa)"
@@ -107,5 +108,5 @@ class Typical(AcceptanceRule):
         return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, rule, places)
 
     def bound(self, entropy: float) -> float:
-        """The probability that a token must exceed under a law of this entropy, in nats."""
+        """The probability that a token must exceed under a distribution with this entropy, in nats."""
         return min(self.epsilon, self.delta * math.exp(-entropy))

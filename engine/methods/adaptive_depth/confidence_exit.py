@@ -24,25 +24,26 @@ CRITERIA = ("softmax_max", "softmax_diff", "state", "meta", "oracle")
 
 @component
 class ConfidenceExit(ExitRule):
-    """CALM: after each layer from `first` on, every `interval` layers, ask for a confidence and leave if it reaches the
-    threshold. Layers that did not run get keys and values from the exit state (state propagation), so later tokens find
-    no gap, only an approximation.
+    """CALM: from layer `first` on, every `interval` layers, measure a confidence and exit if it reaches the threshold.
+
+    The skipped layers get their keys and values from the exit state (state propagation). So later tokens find no missing
+    entries, only approximate ones.
 
     Criteria: "softmax_max", the best probability under the final norm and unembedding; "softmax_diff", best minus second;
-    "state", the cosine between this layer's state and the last tested one (never at the first test); "meta", what the trained
-    classifier of the exit says (`heads` = "exits"). With several rows in one pass (a draft being verified) the least confident
-    one decides for all. A threshold above 1 never leaves; `thresholds` gives each exit its own, as conformal calibration does.
-    A model with no more layers than `first` is refused: nothing could be left out.
+    "state", the cosine between this layer's state and the last tested one (never at the first test); "meta", the output of the
+    exit's trained classifier (`heads` = "exits"). With several rows in one pass (a draft being verified), the least confident
+    row decides for all. A threshold above 1 never exits. `thresholds` gives each exit its own, as conformal calibration does. A
+    model with no more layers than `first` is refused, because no layer could be skipped.
 
-    Two knobs part the error of a decision from that of the cache, as the authors' oracles do (google/flaxformer,
-    calm_architecture.py), and save nothing. The criterion "oracle" reads all layers first, in a pass of its own, and leaves in
-    front of the first layer whose best token is theirs: no decision is wrong, so what changes the text is that later tokens
-    read entries of exit states. With `entries` = "full" the layers above an exit run all the same for their keys and values:
-    the cache is right, and what changes the text are decisions. Oracle and full entries together are greedy decoding.
+    Two knobs separate decision errors from cache errors, as the authors' oracles do (google/flaxformer, calm_architecture.py).
+    They save no work. The criterion "oracle" first runs all layers in a separate pass. It then exits in front of the first
+    layer that gives the same best token. No decision is wrong, so the text changes only because later tokens read entries made
+    from exit states. With `entries` = "full", the layers above an exit still run for their keys and values. The cache is right,
+    so the text changes only through decisions. Oracle and full entries together are greedy decoding.
 
-    Lossy: the shipped `lab` learnt to answer at every exit, but an early answer is still not the last layer's. The authors
-    choose a threshold that keeps the difference below a bound, as `decodescope calibrate` does; and by exit, for a single
-    prediction, as in CATs, with its `--how` (`engine/bench/calibration/scores.py`).
+    Lossy: the shipped `lab` was trained to answer at every exit, but an early answer still differs from the last layer's. The
+    authors choose a threshold that keeps the difference below a bound, as `decodescope calibrate` does. With `--how`, that
+    command also calibrates each exit for a single prediction, as in CATs (`engine/bench/calibration/scores.py`).
     """
 
     title = "Confidence exit (CALM)"
@@ -111,7 +112,7 @@ class ConfidenceExit(ExitRule):
         return super().plan(position, feed)
 
     def _full_depth_tokens(self, feed: Feed) -> Tensor:
-        """The best token of each row when all layers run, int64 [B, T]; nothing of that pass stays."""
+        """The best token of each row when all layers run, int64 [B, T]. The pass leaves nothing in the cache."""
         logits = self._lane.forward(replace(feed, logits="all"), "search")
         self._lane.rollback()
         return logits.argmax(-1)

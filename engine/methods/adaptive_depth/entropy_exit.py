@@ -15,12 +15,12 @@ from .shared.entropy import OVER, entropy
 
 @component
 class EntropyExit(ExitRule):
-    """BranchyNet and DeeBERT: leave in front of the first layer at which the entropy H(p) of what the target would answer
-    there, in nats, is under the threshold. Their answers are few classes; here they are a vocabulary, so the threshold means
-    little across models. `over` = "top" takes the 16 likeliest tokens alone, renormalised.
+    """BranchyNet and DeeBERT: exit in front of the first layer at which the entropy H(p) of the exit's distribution, in nats,
+    is below the threshold. Their answers are a few classes. Here they are a vocabulary, so a threshold does not carry over
+    between models. `over` = "top" uses the 16 likeliest tokens alone, renormalised.
 
-    `thresholds`, if any are given, are those of the exits one by one, in order; the last stands for all further ones, as
-    BranchyNet has one for each branch. A threshold of 0 never leaves. Lossy.
+    `thresholds`, if given, holds one threshold per exit, in order, as BranchyNet has one per branch. The last value applies to
+    all further exits. A threshold of 0 never exits. Lossy.
     """
 
     title = "Entropy exit (BranchyNet, DeeBERT)"

@@ -20,14 +20,16 @@ from decodescope.engine.trace.records.events import Exit
 
 @component
 class FfnSkip(AdaptiveDepth):
-    """Behind each feed-forward block, from the last that always runs at the start, ask for the cosine between the states that
-    entered and left it; once it reaches the threshold, the next `most` blocks outside of the cold regions are left out, their
-    weights not read. Attention runs in every layer, so no entry is missing. The first `warmup` tokens run whole. Of several
-    rows the least alike decides.
+    """Skip feed-forward blocks after one that hardly changes the state.
 
-    With `retest` = 0 it is asked no more once blocks were left out; else a block runs, and is asked, after each `retest` left
-    out. The paper does not say which (secondary sources only: [recalled], as are the defaults of warmup and share). A threshold
-    above 1 never leaves a block out. Lossy, without training.
+    From the last block of the cold start on, measure the cosine between the states before and after each block. Once it reaches
+    the threshold, skip the next `most` blocks outside the cold regions; their weights are not read. Attention runs in every
+    layer, so no entry is missing. The first `warmup` tokens run whole. With several rows, the row with the smallest cosine
+    decides.
+
+    With `retest` = 0 there is no further test once blocks were skipped. Otherwise, after every `retest` skipped blocks, one
+    block runs and is tested. The paper does not say which (secondary sources only: [recalled], as are the defaults of warmup
+    and share). A threshold above 1 never skips a block. Lossy, without training.
     """
 
     title = "FFN-SkipLLM"

@@ -17,23 +17,24 @@ from .shared.best_two import best_two
 
 @component
 class Free(ExitRule):
-    """FREE's shallow-deep module with synchronized parallel decoding. A token leaves before layer `first`, the one exit, if
-    its best probability there is above the second by the threshold. Its state waits in front of that layer. The next pass
-    that goes deep takes all that wait along and runs the layers from `first` on for them together, so their keys and values
-    are those of the whole model, not made of exit states; weights are read once for all.
+    """FREE's shallow-deep module with synchronized parallel decoding.
 
-    A pass that could leave more than `max_pending` tokens waiting asks nothing and goes deep, which bounds how many tokens the
-    deep layers do not see yet. Before entries are moved or packed, and at the end of the text, what waits goes on in a pass of
-    its own. Under a policy that reads a part of the entries (Quest) such rows read what they would have read at once. Several
-    rows of one pass (a draft being verified) leave together, if the least sure one does. A threshold above 1 never leaves.
-    Lossy: a token that has left is not judged again.
+    A token exits before layer `first`, the only exit, if its best probability there exceeds the second by the threshold. Its
+    state waits in front of that layer. The next deep pass runs the layers from `first` on for all waiting tokens together. So
+    their keys and values are those of the whole model, not made from exit states, and the weights are read once for all.
 
-    Deviations: the authors have no bound on what waits; they leave above the threshold, here at it as well. Left out are their
-    adaptive threshold (a mixture of two beta laws), the rollback of tokens that the deep layers disown, the confidence by a
-    trained classifier, and their training with layerwise distillation.
+    A pass that could leave more than `max_pending` tokens waiting goes deep without a test. This bounds how many tokens the
+    deep layers have not seen yet. Before entries are moved or packed, and at the end of the text, the waiting tokens go on in a
+    separate pass. Under a policy that reads a part of the entries (Quest), such rows read what they would have read at once.
+    Several rows of one pass (a draft being verified) exit together, if the least confident row exits. A threshold above 1 never
+    exits. Lossy: a token that has exited is not tested again.
 
-    As `early_exit.criterion` nothing waits: the check runs the deep layers for all drafted tokens, and a deep drafting pass
-    sees nothing above `first` of those that left.
+    Deviations: the authors do not bound the number of waiting tokens. They exit above the threshold; this code also exits at
+    it. This code leaves out their adaptive threshold (a mixture of two beta distributions), the rollback of tokens that the
+    deep layers reject, the confidence by a trained classifier, and their training with layerwise distillation.
+
+    As `early_exit.criterion`, no token waits. The verification pass runs the deep layers for all drafted tokens. A deep
+    drafting pass sees nothing above `first` of the tokens that exited.
     """
 
     title = "Shallow-deep with parallel decoding (FREE)"

@@ -21,14 +21,15 @@ from decodescope.engine.trace.records.events import Exit
 
 @component
 class HashExit(AdaptiveDepth):
-    """HashEE: the layers that a pass runs are a fixed function of the token that it reads, known before it begins: nothing is
-    asked, so nothing is paid for asking. It is the control that every criterion has to beat. Tokens lie in `buckets`, the
-    buckets at depths evenly spaced from `first` to all layers; what the layers above hold says `gap`, as of other
-    exits. Of several rows the deepest decides for all.
+    """HashEE: the layers that a pass runs are a fixed function of the token that it reads.
 
-    by: "order" cuts the ids in their order into buckets of one size, which for a byte-pair vocabulary is about that of
-    frequency (the paper's default sorts by counted frequency); "random" draws each id's bucket by `seed`. The paper trains with
-    its table, this does not. Lossy.
+    They are known before the pass begins, so there is no test and no cost of testing. It is the baseline that every criterion
+    has to beat. Tokens are split into `buckets`, whose depths are evenly spaced from `first` to all layers. `skipped_kv`
+    decides what the layers above hold, as for other exits. With several rows, the deepest decides for all.
+
+    by: "order" cuts the ids, in order, into buckets of one size. For a byte-pair vocabulary this is roughly the order of
+    frequency (the paper's default sorts by counted frequency). "random" draws each id's bucket by `seed`. The paper trains with
+    its table; this code does not. Lossy.
     """
 
     title = "Hash exit (HashEE)"
@@ -71,7 +72,7 @@ class HashExit(AdaptiveDepth):
         self.table = (self.min_layers + step * (ids * self.buckets // spec.vocab)).round().long()
 
     def plan(self, position: int, feed: Feed) -> Skip:
-        # those that decide
+        # the rows that decide
         read = feed.tokens[:, feed.logits] if isinstance(feed.logits, list) else feed.tokens
         self._rows = self.table[read.to("cpu")].flatten().tolist()
         self._depth = max(self._rows)

@@ -13,10 +13,12 @@ from decodescope.engine.model.layers.partial_pass import Skip, parse_skip
 
 @component
 class LayerPlan(AdaptiveDepth):
-    """Every pass of the answer leaves out the same attention and feed-forward blocks, whatever it reads: the control that each
-    rule which decides by token or place has to beat, at as many layers. The prompt is read whole. A layer whose attention is
-    left out gets no more entries, and no later pass looks for them (gap "monotone"). An empty list is the whole model, bit for
-    bit. Lossy, without training: a list may come from a search, as EvoPress makes one (Sieberling et al. 2024).
+    """Every pass of the answer skips the same attention and feed-forward blocks, whatever it reads.
+
+    It is the baseline that each rule which decides by token or position has to beat, with as many layers. The prompt is read
+    whole. A layer with skipped attention gets no more entries, and no later pass looks for them (skipped_kv "monotone"). An
+    empty list is the whole model, bit for bit. Lossy, without training. A list may come from a search such as EvoPress
+    (Sieberling et al. 2024).
     """
 
     title = "Layer plan (fixed list)"
@@ -38,7 +40,7 @@ class LayerPlan(AdaptiveDepth):
         return gap_conflict(self, method) if plan.attn else None
 
     def _plan(self, spec: ModelSpec) -> Skip:
-        """The list as what a pass leaves out. Raises ValueError if a word of it names no sub-layer."""
+        """Convert the list to the sub-layers that a pass skips. Raises ValueError if a word of it names no sub-layer."""
         return parse_skip(self.skip, spec, "layer_plan.skip", self.skipped_kv)
 
     def begin(self, spec: ModelSpec) -> None:

@@ -21,14 +21,15 @@ from .shared.row_pruner import RowPruner, attention_needs, pruning_layer_conflic
 
 @component
 class MagicPyramid(ExitRule):
-    """The work shrinks in both directions: in front of each layer of `at` the rows that draw least attention leave, as
-    under `row_pruning`, and the pass ends at the first exit at which the entropy of its answer, as a share of the most
-    that it could be, is under the threshold, as under `normalized_entropy_exit` (FastBERT's). A threshold of 0 with
-    `keep` = 1 is the whole model, bit for bit. On a decoder prompts lose rows, and passes of the answer end early.
-    Lossy.
+    """The work shrinks in both directions.
 
-    Deviations: the authors learn by training from which score a token leaves, layer by layer ([recalled]: as LTP does),
-    and train the exits with it; here a share goes on, by a rule.
+    In front of each layer of `at`, the rows that draw the least attention leave, as under `row_pruning`. The pass ends at the
+    first exit at which the entropy of the answer, as a share of its maximum, is below the threshold. This is the test of
+    `normalized_entropy_exit` (FastBERT's). A threshold of 0 with `keep` = 1 is the whole model, bit for bit. On a decoder,
+    prompts lose rows, and passes of the answer end early. Lossy.
+
+    Deviations: for each layer, the authors train the score at which a token leaves ([recalled]: as LTP does), and train the
+    exits with it. Here a fixed share goes on, by a rule.
     """
 
     title = "Magic Pyramid"

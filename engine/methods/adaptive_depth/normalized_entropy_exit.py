@@ -15,9 +15,11 @@ from .shared.entropy import OVER, entropy
 
 @component
 class NormalizedEntropyExit(ExitRule):
-    """FastBERT: leave in front of the first layer at which H(p) / log C, the uncertainty of the target's answer there, is under
-    the threshold, which FastBERT calls the speed. C is the number of classes; here that of the tokens whose entropy is taken,
-    the vocabulary or (`over` = "top") the 16 likeliest, renormalised. A threshold of 0 never leaves. Lossy.
+    """FastBERT: exit in front of the first layer at which the normalised entropy H(p) / log C is below the threshold.
+
+    H(p) is the entropy of the exit's distribution. FastBERT calls the threshold the speed, and C is its number of classes. Here
+    C is the number of tokens that the entropy covers: the vocabulary or (`over` = "top") the 16 likeliest, renormalised. A
+    threshold of 0 never exits. Lossy.
     """
 
     title = "Normalised entropy exit (FastBERT)"

@@ -21,17 +21,16 @@ from decodescope.engine.trace.records.exits import Exit, Price
 
 @component
 class PastFuture(ExitRule):
-    """Leave in front of the first layer at which a trained classifier is sure enough that the exit's best token is that
-    of the whole model. It looks at both sides of the exit: the mean of the states that entered the layers up to it (the
-    past), and a guess at the mean of those behind it (the future), which a small net makes of the state at the exit;
-    the net has learnt to imitate. All states are taken at unit mean square. A test costs the net and the classifier
-    (`asks` = "imitation"), not the head; the pass answers by the exit, as all of these rules. A threshold above 1 never
-    leaves. Lossy.
+    """Exit in front of the first layer at which a trained classifier is confident that the exit's best token is the whole
+    model's. The classifier looks at both sides of the exit. The past is the mean of the states that entered the layers up to
+    it. The future is a guess at the mean of the states behind it; a small trained net makes this guess from the state at the
+    exit. All states are scaled to unit mean square. A test costs the net and the classifier (`asks` = "imitation"), not the
+    head. The exit gives the pass's answer, as in all of these rules. A threshold above 1 never exits. Lossy.
 
-    Deviations: the paper's classifiers give the answer itself, among few classes, from past and future together, and
-    the pass leaves by the entropy of that; here the answer is a token, so the classifier judges and the unembedding
-    answers. The mean is one of their ways to join the states ([recalled]: they try several); their net imitates each
-    state to come, ours the mean.
+    Deviations: the paper's classifiers give the answer itself, one of a few classes, from past and future together. The pass
+    exits by the entropy of that answer. Here the answer is a token, so the classifier decides and the unembedding answers. The
+    mean is one of the authors' ways to join the states ([recalled]: they try several). Their net imitates each future state;
+    this one imitates their mean.
     """
 
     title = "Past-future exit"

@@ -15,9 +15,10 @@ from decodescope.engine.model.layers.partial_pass import Skip
 
 @component
 class Patience(ExitRule):
-    """PABEE: count at how many exits in a row the best token was that of the exit before; a change sets the count to 0. Leave
-    when it reaches `patience`. The first comparison is at the second exit; a patience of 0 runs all layers, as in the authors'
-    code. No probability is asked for, but each exit unembeds its state all the same. Lossy.
+    """PABEE: count how many exits in a row had the same best token as the exit before.
+
+    A change sets the count to 0. Exit when the count reaches `patience`. The first comparison is at the second exit. A patience
+    of 0 runs all layers, as in the authors' code. The rule needs no probability, but each exit still unembeds its state. Lossy.
     """
 
     title = "Patience (PABEE)"

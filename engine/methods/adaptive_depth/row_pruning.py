@@ -20,17 +20,17 @@ from .shared.row_pruner import RowPruner, attention_needs, pruning_layer_conflic
 
 @component
 class RowPruning(AdaptiveDepth):
-    """A text becomes shorter from layer to layer. In front of each layer of `at` a share `keep` of the rows that are
-    left goes on: those that drew most of the attention of the layer below. The others keep the state that they have,
-    are in no product any more and leave no keys and values above (gap "absent"), so the layers above read fewer
-    entries, too. Rows whose logits are asked for never leave: on an encoder the places of masks. With `keep` = 1 it is
-    the whole model, bit for bit. Lossy, without training.
+    """A text becomes shorter from layer to layer.
 
-    As the authors do it on encoders: TR-BERT selects at a few layers, by a policy that reinforcement learning trains on
-    a task; here a rule selects, by the sum of attention over heads and rows, PoWER-BERT's score. Both hand the frozen
-    states of those that left to the last layer for tasks that label tokens; here nothing reads them. On a decoder
-    (ours) prompts are read so: of them every layer above holds fewer entries, and the tokens of the answer, one a pass,
-    run all layers.
+    In front of each layer of `at`, a share `keep` of the remaining rows goes on: those that drew the most attention in the
+    layer below. The other rows keep their state and take no further part in products. They leave no keys and values above
+    (skipped_kv "absent"), so the layers above also read fewer entries. Rows with requested logits never leave; on an encoder
+    these are the masked positions. With `keep` = 1 it is the whole model, bit for bit. Lossy, without training.
+
+    The authors work on encoders. TR-BERT selects at a few layers, with a policy that reinforcement learning trains on a task.
+    Here a rule selects, by PoWER-BERT's score: the sum of attention over heads and rows. For tasks that label tokens, both
+    papers hand the frozen states of rows that left to the last layer; here nothing reads them. The decoder form is ours: it
+    prunes the prompt, so every layer above holds fewer of its entries. The tokens of the answer, one per pass, run all layers.
     """
 
     title = "Row pruning by attention (TR-BERT)"

@@ -16,10 +16,11 @@ from decodescope.engine.trace.records.exits import Price
 
 @component
 class Saturation(ExitRule):
-    """Leave in front of the first exit at which the state x has moved by less than the threshold since the exit before:
-    |x - x'| / |x|, the Euclidean form of what CALM asks by the cosine (`confidence_exit`, criterion "state"), which a state
-    that only grows does not satisfy. Nothing is unembedded, so a test costs next to nothing; never at the first exit. A
-    threshold of 0 never leaves. Lossy. The form is not of a paper but of the family: [recalled].
+    """Exit in front of the first exit at which the state x has moved by less than the threshold since the exit before.
+
+    The movement is |x - x'| / |x|. It is the Euclidean form of CALM's cosine test (`confidence_exit`, criterion "state"); a
+    state that only grows does not satisfy it. Nothing is unembedded, so a test costs next to nothing. There is no test at the
+    first exit. A threshold of 0 never exits. Lossy. The form comes from this family of methods, not from one paper: [recalled].
     """
 
     title = "Saturation exit"

@@ -23,20 +23,21 @@ from decodescope.engine.trace.records.events import Exit
 
 @component
 class SkipLayer(AdaptiveDepth):
-    """A token runs the attention or feed-forward block of a layer where the score of its router, w x + b for the state x in
-    front of it, is above the threshold; otherwise its state passes by. Each token chooses alone: those of a prompt, which is
-    read under the same rule, and each row of a draft, so a draft that is verified changes no choice. Rows that are left out
-    are gathered out of the products. A score costs 2 d_model FLOPs a row and sub-layer.
+    """A token runs the attention or feed-forward block of a layer if the block's router score is above the threshold.
 
-    What a layer holds of a token whose attention it left out says `gap`: keys and values of the state that passes by, without a
-    query ("propagate"), or nothing ("absent"), so that later tokens read fewer entries there. The paper's abstract does not say
-    which of them it does. Lossy. Routers whose biases are infinite are the whole model, bit for bit.
+    The score is w x + b for the state x in front of the block. Otherwise the state bypasses the block. Each token chooses
+    alone, in the prompt and in each row of a draft, so verifying a draft changes no choice. Skipped rows are left out of the
+    products. A score costs 2 d_model FLOPs per row and sub-layer.
 
-    As `early_exit.criterion` the routed model drafts and all layers check; there the prompt is read whole.
+    `skipped_kv` decides what a layer holds of a token that skipped its attention. "propagate" holds keys and values of the
+    bypassing state, without a query. "absent" holds nothing, so later tokens read fewer entries there. The paper's abstract
+    does not say which of them it uses. Lossy. Routers with infinite biases are the whole model, bit for bit.
 
-    Deviations: the paper trains router and model from the beginning; the shipped routers and the adapter `lab+skip_layer`
-    learnt on a frozen model (training/skip_layer.py). The form of gate, noise and budget is [recalled]; a router here
-    reads the state at unit mean square.
+    As `early_exit.criterion`, the routed model drafts and all layers verify. In this role the prompt is read whole.
+
+    Deviations: the paper trains router and model from the beginning. The shipped routers and the adapter `lab+skip_layer` were
+    trained on a frozen model (training/skip_layer.py). The form of gate, noise and budget is [recalled]. A router here reads
+    the state at unit mean square.
     """
 
     title = "Learning to skip (SkipLayer)"

@@ -19,17 +19,17 @@ from .shared.layer_schedule import executed_layers, layer_count_at
 
 @component
 class SkipDecode(AdaptiveDepth):
-    """The number of layers falls linearly from `most` at the first token of the answer to `least` after `horizon` tokens, and
-    stays there. The first `warmup` layers run for every token, and of the others the last ones: what falls away are the lower
-    to middle layers. As the layers of a token are among those of every token before it, no layer ever lacks an entry that it
-    looks for (gap "monotone"): what is left out costs nothing, neither now nor later. The work of an answer is known before it
-    begins.
-    Several rows of one pass, those of a draft that is verified, run the layers of the first of them, which has most.
+    """The number of layers falls linearly from `most` at the first token of the answer to `least` after `horizon` tokens.
 
-    `least` = `most` = all layers is the whole model, bit for bit. Deviations: the paper counts places from the beginning of the
-    text and fine-tunes a model for each task under its schedule; here places are counted from the end of the prompt, which is
-    read whole whatever `most` says, and a model that was not trained for it may be taken. The adapter `lab+skipdecode` was
-    trained under schedules of all sorts. One layer of warmup is [recalled], as is the rounding of the decay. Lossy.
+    It then stays at `least`. Every token runs the first `warmup` layers and the last of the others, so it skips the lower to
+    middle layers. A token's layers are a subset of those of every earlier token. So no layer lacks an entry that it looks for
+    (skipped_kv "monotone"), and a skipped layer never costs anything later. The work of an answer is known before it begins.
+    Several rows of one pass (a draft being verified) run the layers of the first row, which has the most.
+
+    `least` = `most` = all layers is the whole model, bit for bit. Deviations: the paper counts positions from the beginning of
+    the text, and fine-tunes a model for each task under its schedule. Here positions count from the end of the prompt, which is
+    read whole whatever `most` is. A model without such training is allowed. The adapter `lab+skipdecode` was trained under
+    schedules of all sorts. One layer of warmup is [recalled], as is the rounding of the decay. Lossy.
     """
 
     title = "SkipDecode"

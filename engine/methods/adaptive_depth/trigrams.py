@@ -21,29 +21,28 @@ from decodescope.engine.trace.records.events import Exit
 
 from .shared.state_table import StateTable
 
-TOGETHER = 8  # trigrams that are worked out in one pass, of a model that reads both sides
+TOGETHER = 8  # trigrams computed in one pass, in a model that reads both sides
 Trigram = tuple[int, int, int]
 
 
 @component
 class Trigrams(AdaptiveDepth):
-    """The first `layers` layers see three tokens of the text alone, so what they make of a token is a function of
-    these, the same wherever they stand: it is worked out once, in a pass over the three, and kept in a table of at most
-    `kilobytes`, from which whoever was asked for longest ago leaves. A pass enters at the layer above, with looked-up
-    states. The layers below run for no text: their weights are read for trigrams alone that were not in the table, and
-    they get no entries of the answer (gap "monotone"). Trigrams are worked out in passes of one shape, the last one
-    filled up, so that a state does not depend on what else was missing: what is found is, bit for bit, what would have
-    been worked out.
+    """The first `layers` layers see only three tokens of the text, so their output is a function of these three tokens at any
+    position. It is computed once, in a pass over the three, and kept in a table of at most `kilobytes`. The least recently used
+    trigram leaves the table. A pass enters at the layer above, with looked-up states. The layers below do not run for text.
+    Their weights are read only for trigrams missing from the table, and they get no entries of the answer (skipped_kv
+    "monotone"). Trigrams are computed in passes of one shape; the last pass is padded. So a state does not depend on what else
+    was missing: a looked-up state equals a computed one, bit for bit.
 
-    Of a model that reads both sides, as in SkipBERT, the three are the token and its neighbours; at an end of the text
-    it stands itself for the one that is not there. With `heads` = "trigrams" the layers read by matrices that were
-    trained to give the states of the frozen model. The decoder form is ours: the first layers of a causal model read
-    the last three tokens; prompts are read whole, and nothing was trained. Lossy.
+    In a model that reads both sides, as in SkipBERT, the three are the token and its two neighbours. At an end of the text, the
+    token itself replaces the missing neighbour. With `heads` = "trigrams" the layers use matrices that were trained to give the
+    states of the frozen model. The decoder form is ours: the first layers of a causal model read the last three tokens. Prompts
+    are read whole, and nothing was trained. Lossy.
 
-    Deviations: SkipBERT keeps the states of all three tokens, adds up what overlapping trigrams say of a token, and
-    then adds positions; here a token has its own trigram's state, and the layers above rotate. Its table is made of a
-    corpus beforehand and takes no more when it is full; where a trigram of a text is missing it computes all, or goes
-    back to pairs and single tokens.
+    Deviations: SkipBERT keeps the states of all three tokens, adds up what overlapping trigrams give for a token, and then adds
+    positions. Here a token has its own trigram's state, and the layers above rotate. SkipBERT builds its table from a corpus
+    beforehand, and adds nothing when the table is full. If a trigram of a text is missing, it computes all, or falls back to
+    pairs and single tokens.
     """
 
     title = "Trigram table (SkipBERT)"
@@ -98,7 +97,7 @@ class Trigrams(AdaptiveDepth):
             self._decoder, self._until = head.apply_to(self._decoder), head.shape["layer"]
         self._at, self._together = (2, 1) if spec.causal else (1, TOGETHER)
         self._table: StateTable[Trigram] = StateTable(self.table_size * 1000, self._decoder.embed[0])
-        self._fed: dict[int, int] = {}  # tokens of passes that may not be committed yet, by place
+        self._fed: dict[int, int] = {}  # tokens of passes that may not be committed yet, by position
         self._layers, self._known = spec.n_layers, list[bool]()
 
     def plan(self, position: int, feed: Feed) -> Skip:
@@ -109,7 +108,7 @@ class Trigrams(AdaptiveDepth):
         return Skip(below, below, self.skipped_kv)
 
     def _trigrams(self, feed: Feed) -> list[Trigram]:
-        """Of each row of the pass the three tokens that its first layers see, in the order of the text."""
+        """For each row of the pass, the three tokens that its first layers see, in the order of the text."""
         own: list[int] = feed.tokens[0].tolist()
         if self._at == 1:
             return list(zip([own[0], *own[:-1]], own, [*own[1:], own[-1]], strict=True))
@@ -125,7 +124,7 @@ class Trigrams(AdaptiveDepth):
 
     @staticmethod
     def _parents(feed: Feed) -> list[int | None]:
-        """Of each row the fed row that stands right before it in its text; None: it is among those read before."""
+        """For each row, the fed row directly before it in its text; None: that token was read in an earlier pass."""
         if feed.length == 1:
             return [None]
         places = feed.positions[0]

@@ -15,10 +15,12 @@ from decodescope.engine.model.layers.partial_pass import Skip
 
 @component
 class Vote(ExitRule):
-    """Every exit so far has one vote, for its best token. Leave when the votes of the token that leads, divided by n^power for
-    n exits so far, reach `votes`: power 0 counts votes, power 1 takes their share, between them agreement has to grow with the
-    number of exits. The text goes on with the token of the exit itself, which need not lead. The division is the ensemble
-    paper's as it is recalled, not checked: [recalled]. Lossy.
+    """Each exit so far has one vote, for its best token.
+
+    Exit when the votes of the leading token, divided by n^power for n exits so far, reach `votes`. Power 0 counts votes, and
+    power 1 takes their share. Between them, agreement has to grow with the number of exits. The text goes on with the token of
+    the exit itself, which need not be the leading one. The division is from the ensemble paper as remembered, not checked:
+    [recalled]. Lossy.
     """
 
     title = "Vote of the exits"

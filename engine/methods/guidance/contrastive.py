@@ -16,23 +16,24 @@ from decodescope.engine.trace.records.choices import Choice
 from .shared.draft_logits import read_draft_logits
 
 SHOWN = (
-    5  # candidates of each sort that a record tells: the best by the score, and the likeliest of the target
+    5  # recorded candidates of each kind: the best by the score, and the likeliest of the target
 )
 
 
 @component
 class Contrastive(Guidance):
     """p' is the softmax of log p(v) - lambda log q(v) over the plausible tokens, p(v) >= alpha max p, and 0 elsewhere. p is the
-    target's distribution, the expert's, q that of a smaller model with the same tokens, the amateur, at its own temperature:
-    both make the same mistakes, the amateur more of them, so the difference is what the expert knows better. At lambda = 0
-    p' is p over the plausible tokens, so its greedy text is the target's; at alpha = 1 one token is plausible, but for ties.
+    distribution of the target, the expert. q is that of a smaller model with the same tokens, the amateur, at its own
+    temperature. Both make the same mistakes, but the amateur makes more, so the difference is what the expert knows better. At
+    lambda = 0, p' is p over the plausible tokens, so its greedy text is the target's. At alpha = 1 one token is plausible,
+    except for ties.
 
-    The amateur reads the root and the draft's tree in a lane of its own, with the tree's own attention, and commits what the
-    target commits. So drafts stay exact for p', whatever made them: what is drafted by the target's taste alone is refused
-    more often. Costs a pass of the amateur for each of the target, and [N + 1, V] numbers twice.
+    The amateur reads the root and the draft's tree in its own lane, with the tree's own attention, and commits what the target
+    commits. So verification is exact for p' with any drafter. Drafts that follow the target alone are rejected more often.
+    Costs a pass of the amateur for each of the target, and [N + 1, V] numbers twice.
 
-    The paper searches by beams of 5, with alpha = 0.1 as recalled; here a sampler chooses, greedy as it comes, and with
-    another one p' is drawn from, which the paper does not do. lambda and temperature are those of the authors' command.
+    The paper searches by beams of 5, with alpha = 0.1 as recalled. Here a sampler chooses, greedy by default. Another sampler
+    draws from p', which the paper does not do. lambda and temperature are those of the authors' command.
     """
 
     title = "Contrastive decoding"
@@ -61,7 +62,7 @@ class Contrastive(Guidance):
         lane = ctx.lanes["amateur"]
         amateur = read_draft_logits(lane, ctx.tokens, draft).to(logits.dtype)
         p, q = logits.log_softmax(-1), (amateur / self.temperature).log_softmax(-1)
-        # of a token that the amateur gives nothing: p - lambda log q stays a number
+        # for a token with q = 0: p - lambda log q stays finite
         q.clamp_(min=torch.finfo(q.dtype).min / 4)
         floor = p.amax(-1, keepdim=True) + math.log(self.alpha)
         self._lane, self._terms = lane, (p, q, floor[:, 0])
@@ -74,7 +75,7 @@ class Contrastive(Guidance):
         return [self._choice(row, token) for row, token in zip(rows, tokens, strict=True)]
 
     def _choice(self, row: int, token: int) -> Choice:
-        """Of the place of one row, where `token` was written."""
+        """The record of the place of one row, where `token` was written."""
         p, q, floor = (x[row] for x in self._terms)  # log p and log q [V]
         score = (p - self.strength * q).masked_fill_(p < floor, -torch.inf)
         likely = [row.topk(min(SHOWN, len(row))).indices.tolist() for row in (score, p)]

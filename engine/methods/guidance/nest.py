@@ -22,31 +22,32 @@ from decodescope.engine.trace.records.choices import Choice
 
 from .shared.states import states_of
 
-SHOWN = 5  # candidates of each sort that a record tells: the likeliest of the mixture, of the target and of the neighbours
+SHOWN = 5  # recorded candidates of each kind: the likeliest of the mixture, of the target and of the neighbours
 NAMED = 8  # places that the trace names
 
 
 @component
 class Nest(Guidance):
-    """p' = c p + (1 - c) p_kNN. p is the target's distribution. p_kNN looks up where the target stood in a similar state h in a
-    datastore, a text that it has read: of the `neighbours` places with the smallest squared distance d = |h - k|^2 each gives
-    its next token the weight softmax(-d / (temperature sqrt(d_model))). c, the relative retrieval confidence, is
-    sigmoid((min d / max d - alpha) / tau) over these neighbours: where the nearest is no nearer than the furthest, retrieval
-    knows nothing and p stays. With an empty store p' is p.
+    """p' = c p + (1 - c) p_kNN. p is the target's distribution. p_kNN looks up states similar to the target's state h in a
+    datastore, a text that the target has read. The `neighbours` places with the smallest squared distance d = |h - k|^2 count.
+    Each gives its next token the weight softmax(-d / (temperature sqrt(d_model))). c, the relative retrieval confidence, is
+    sigmoid((min d / max d - alpha) / tau) over these neighbours. If the nearest is no nearer than the furthest, retrieval has
+    no information and p stays. With an empty store p' is p.
 
-    The state is what enters the last layer, `hidden_states[-2]` in the authors' code. They compare it as it is; where a few
-    components of it are huge, as in `lab`, one neighbour then gets all the weight. So as it comes here a state is divided by
-    its root mean square first (`scale`), and the temperature means the same in every model. The datastore is that of the
-    drafter `rest`, its first `places` tokens, read in windows of `window` tokens, each by itself; the first run that asks for
-    it reads it, beside the passes that the trace tells, and it is kept as long as the model. Distances to all of the M states
-    are one product [N + 1, d] x [d, M], exact; of equal ones at the end either may be left out. Costs that, M d numbers of
-    memory, and a state of each row.
+    The state is the input of the last layer, `hidden_states[-2]` in the authors' code. They compare it unscaled. If a few
+    components are huge, as in `lab`, one neighbour then gets all the weight. So by default, a state is first divided by its
+    root mean square (`scale`), and the temperature means the same in every model. The datastore is that of the drafter `rest`:
+    its first `places` tokens, read in separate windows of `window` tokens. The first run that needs it reads it, in addition to
+    the passes in the trace, and it is kept as long as the model. Distances to all M states are one exact product [N + 1, d] x
+    [d, M]; of equal ones at the end, either may be left out. Costs this product, M d numbers of memory, and a state of each
+    row.
 
-    Of the paper this is the distribution alone. Drafts are any drafter's: `rest` with the same datastore copies what followed
-    the longest n-gram, where NEST copies up to 64 tokens behind the best neighbour if c < 0.5 (beta), and goes on in the
-    same passage as long as its last token stays. Rules are exact for p'; NEST keeps a copied token with p'(x) > 0.5 gamma max
-    p', gamma = 5e-4, which is not here. Left out too: passages are chosen first there, by BM25 and a dense retriever, and a
-    place that was used is not found again. Its temperature of 0.7 on p alone is none here: the sampler stands behind p'.
+    This implements only the paper's distribution. Any drafter can draft: `rest` with the same datastore copies what followed
+    the longest n-gram. NEST instead copies up to 64 tokens behind the best neighbour if c < 0.5 (beta), and goes on in the same
+    passage as long as its last token stays. Rules here are exact for p'. NEST's relaxed rule, which keeps a copied token with
+    p'(x) > 0.5 gamma max p', gamma = 5e-4, is left out. Two more things are left out: NEST first chooses passages, by BM25 and
+    a dense retriever, and never finds a used place again. NEST's temperature of 0.7 on p alone is absent here, because the
+    sampler comes after p'.
     """
 
     title = "NEST"
@@ -125,7 +126,7 @@ class Nest(Guidance):
         self._squares = self._keys.square().sum(-1)  # [M], of their lengths
 
     def _scale_states(self, states: Tensor) -> Tensor:
-        """The states [R, d] as they are compared."""
+        """The states [R, d], scaled for comparison."""
         return F.rms_norm(states, states.shape[-1:], eps=1e-12) if self.state_norm == "rms" else states
 
     def rows(self, logits: Tensor, hidden: dict[int | str, Tensor], draft: Draft, ctx: Context) -> Tensor:
@@ -140,7 +141,7 @@ class Nest(Guidance):
         heat = self.temperature * math.sqrt(h.shape[-1])
         weights = (-d / heat).softmax(-1).to(logits.dtype)
         kNN = torch.zeros_like(logits).scatter_add_(-1, self._follows[near], weights)
-        # of equal states 0: they could not be nearer
+        # 0 for equal states: they could not be nearer
         ratio = d[:, 0] / d[:, -1].clamp_min(torch.finfo(d.dtype).tiny)
         z = ((ratio - self.alpha) / self.tau).to(logits.dtype)[:, None]
         law = torch.logaddexp(F.logsigmoid(z) + log_p, F.logsigmoid(-z) + kNN.log())
@@ -163,7 +164,7 @@ class Nest(Guidance):
         )
 
     def _choice(self, row: int, token: int) -> Choice:
-        """Of the place of one row, where `token` was written."""
+        """The record of the place of one row, where `token` was written."""
         assert self._terms is not None
         p, kNN, c, law = (x[row] for x in self._terms)
         likely = [x.topk(min(SHOWN, len(x))).indices.tolist() for x in (law, p, kNN)]

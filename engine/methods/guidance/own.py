@@ -8,7 +8,7 @@ from decodescope.engine.decoding.bases.guidance import Guidance
 
 @component
 class Own(Guidance):
-    """The target's logits as they come. It costs nothing: nobody calls it."""
+    """The target's logits, unchanged. It costs nothing, because it is never called."""
 
     title = "The target's own law"
     source = "ancestral sampling"

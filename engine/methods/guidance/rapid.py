@@ -18,26 +18,28 @@ from decodescope.engine.trace.records.choices import Choice
 
 from .shared.draft_logits import read_draft_logits
 
-SHOWN = 5  # candidates of each sort that a record tells: the likeliest of the law, of the target and of the other model
+SHOWN = 5  # recorded candidates of each kind: the likeliest of p', of the target and of the other model
 
 
 @component
 class Rapid(Guidance):
     """p' is the softmax of z - m (p - q) at tokens with q(v) >= alpha max q, and of z elsewhere. z are the target's logits
-    behind the whole prompt, p their softmax; q is the distribution of a second model, in the role `short`, behind a short
-    prompt: of the long one the end, which asks, and the windows that fit it best. What a short prompt makes plain a long one
-    may bury, so the target is moved towards q by the gradient of their divergence, m being the step. At m = 0 p' is p, to the
-    bit; where the prompt has at most `budget` tokens both read the same, and the target's own model then has q = p.
+    behind the whole prompt, and p is their softmax. q is the distribution of a second model, in the role `short`, behind a
+    short prompt. The short prompt is the question at the end of the long one and the windows that match it best. A long prompt
+    may bury what a short one makes plain. So the gradient of their divergence moves the target towards q, with step m. At m = 0
+    p' is p, to the bit. If the prompt has at most `budget` tokens, both models read the same; if the second is the target's own
+    model, q = p.
 
-    The second model reads the root and the draft's tree in a lane of its own, with the tree's own attention, behind the short
-    prompt and the text, and commits what the target commits. Costs a pass of it for each of the target, over `budget` tokens
-    instead of the prompt's; best with the same model in both roles.
+    The second model reads the root and the draft's tree in its own lane, with the tree's own attention, behind the short prompt
+    and the text. It commits what the target commits. Costs a pass of it for each of the target, over `budget` tokens instead of
+    the prompt's. It works best with the same model in both roles.
 
-    The paper lets the second model draft, keeps a guess with min(1, p'/q) and draws what is left from max(p - q, p - p', 0):
-    its text then has neither the law p nor p'. Here any drafter drafts for p', exactly; the notes tell both gaps, of q from p,
-    which says how often the second model's guesses would fail, and of p' from p. Retrieval there is by an embedding model and
-    BM25; here by BM25 alone, over token ids, in windows of `window` tokens, and the prompt's first token stays. Their prompts
-    mark context and question; here the question is the last `query` tokens. m is ours: theirs goes by model and task.
+    The paper lets the second model draft, keeps a guess with min(1, p'/q) and draws the rest from max(p - q, p - p', 0). Its
+    text then has neither the distribution p nor p'. Here any drafter drafts for p', exactly. The notes record two distances: of
+    q from p, which shows how often the second model's guesses would fail, and of p' from p. Retrieval in the paper uses an
+    embedding model and BM25. Here it is BM25 alone, over token ids, in windows of `window` tokens, and the prompt's first token
+    stays. The paper's prompts mark context and question; here the question is the last `query` tokens. m is a choice of this
+    project; the paper's depends on model and task.
     """
 
     title = "RAPID"
@@ -119,7 +121,7 @@ class Rapid(Guidance):
         return [self._choice(row, token) for row, token in zip(rows, tokens, strict=True)]
 
     def _choice(self, row: int, token: int) -> Choice:
-        """Of the place of one row, where `token` was written. What is less likely than alpha max q has a q - p of 0."""
+        """The record of the place of one row, where `token` was written. A token below alpha max q has a q - p of 0."""
         p, q, shift = (x[row] for x in self._terms)
         score = p + self.strength * shift
         likely = [x.topk(min(SHOWN, len(x))).indices.tolist() for x in (score, p, q)]

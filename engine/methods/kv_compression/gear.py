@@ -19,17 +19,18 @@ from .shared.groups import dequantise_entries, group_size_conflict, quantise_ent
 
 @component
 class Gear(PackingCodec):
-    """X is about Quant(X without outliers) + Sparse(outliers) + LowRank(what is left). Of each vector (a key's channel along
-    the tokens of a block, a value's token along the channels of all KV heads) the smallest and the largest numbers are kept
-    exactly, and the vector's mean stands in their place while the block is quantised as KIVI's. What then misses is fitted
-    per head by q p^T of rank r with power iteration, whose last rounds are orthonormal, so that the fit is a projection and
-    never makes the whole error larger.
+    """X is about Quant(X without outliers) + Sparse(outliers) + LowRank(residual).
 
-    A block is packed when `buffer` entries have come together; the prompt's, of up to 512 entries, have their own rank. The
-    outliers are put back last, so that they come out exactly; the authors' code (compress_function.py, gears_channelQ) adds
-    the low rank to them as well, which `outliers` = first does. It also levels to bits^2 - 1 in place of 2^bits - 1 steps,
-    the same for 2 and 4 bits, and only simulates: here everything is really packed. Outliers are counted by each vector's
-    own length, rounded up; theirs count a key's by the width of a token. Without sparsity this is GEAR-L.
+    A vector is a key's channel along the tokens of a block, or a value's token along the channels of all KV heads. The smallest
+    and the largest numbers of each vector are kept exactly. The vector's mean replaces them while the block is quantised as
+    KIVI's. Per head, q p^T of rank r fits the residual by power iteration. Its last rounds are orthonormal, so the fit is a
+    projection and never makes the whole error larger.
+
+    A block is packed when `buffer` entries have accumulated. The prompt's blocks, of up to 512 entries, have their own rank.
+    The outliers are restored last, so that they come out exactly. The authors' code (compress_function.py, gears_channelQ) adds
+    the low rank to them as well, as `outliers` = first does. It also quantises to bits^2 - 1 instead of 2^bits - 1 steps, the
+    same for 2 and 4 bits, and only simulates; here everything is really packed. Outliers are counted by each vector's own
+    length, rounded up; the authors count a key's by the width of a token. Without sparsity this is GEAR-L.
     """
 
     title = "GEAR"
@@ -102,13 +103,13 @@ class Gear(PackingCodec):
         return self.buffer
 
     def mean_stored_bits(self, spec: ModelSpec, bits: int) -> float:
-        """Of a block packed later."""
+        """The average bits of a number in a block packed after the prompt."""
         length = self.buffer
         width = spec.head_dim
         wide = spec.n_kv_heads * spec.head_dim
         exact = (
             self._outliers_per_end(length) / length + self._outliers_per_end(wide) / wide
-        )  # twice as many, on half of the numbers
+        )  # twice as many, for half of the numbers
         low_rank = (length + width) * min(self.decode_rank, length, width) / (length * width)
         return stored_bits(spec, self.group, int(self.bits), bits) + exact * (bits + 16) + low_rank * bits
 
@@ -142,11 +143,11 @@ class Gear(PackingCodec):
         return x if self.outlier_order == "first" else self._restore_outliers(x, parts, side)
 
     def _outliers_per_end(self, length: int) -> int:
-        """Numbers that are kept exactly at each end of a vector."""
+        """The number of values kept exactly at each end of a vector's range."""
         return math.ceil(self.sparsity * length / 2)
 
     def _restore_outliers(self, x: Tensor, parts: Parts, side: Side) -> Tensor:
-        """x (float [B, H_kv, T, D]) with the outliers as they were."""
+        """x (float [B, H_kv, T, D]) with the outliers restored."""
         exact = _to_vectors(x, side).scatter(-1, parts["at"].long(), parts["values"])
         return _from_vectors(exact, side, x.shape)
 
@@ -162,8 +163,10 @@ def _from_vectors(vectors: Tensor, side: Side, shape: torch.Size) -> Tensor:
 
 
 def factor_low_rank(x: Tensor, rank: int, loops: int) -> tuple[Tensor, Tensor]:
-    """q [..., T, rank] and p [..., D, rank] of x (float [..., T, D]): q is orthonormal, and q p^T = q q^T x, by power iteration
-    from a start that is always the same."""
+    """Factor x (float [..., T, D]) into q [..., T, rank] and p [..., D, rank] by power iteration from a fixed start.
+
+    q is orthonormal, and q p^T = q q^T x.
+    """
     start = torch.rand(x.shape[-1], rank, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     p = start.to(x).expand(*x.shape[:-2], -1, -1)
     for left in reversed(range(loops)):

@@ -17,19 +17,21 @@ from decodescope.engine.model.stores.low_rank import LowRankCoder, LowRankStore
 
 @component
 class HeadSVD(PackingCodec):
-    """Make one KV head of several. The keys of the `together` heads of a group, one behind the other, are a vector of
-    together * D numbers; V holds the right singular vectors of those of many tokens, and an entry is stored by its coordinates
-    along the best of them, a share `directions`: with 2 heads and a half, two heads take what one took. Values likewise, with
-    directions of their own. All directions kept is the model itself, up to rounding.
+    """Compress several KV heads into one.
 
-    Keys are turned back before their rotation, since directions of rotated keys would depend on the position; they are
-    decompressed, rotated again, and forgotten when they are read. Values are summed by their coordinates, and the sum is
-    decompressed, once a query and not once an entry: the place where the authors fold V into the output product, whose matrix
-    is not touched here.
+    The concatenated keys of the `together` heads of a group are a vector of together * D numbers. V holds the right singular
+    vectors of these vectors over many tokens. An entry is stored as its coordinates along the best of them, a share
+    `directions`. With 2 heads and a share of one half, two heads take the memory of one. Values are stored likewise, with their
+    own directions. With all directions kept, it is the model itself, up to rounding.
 
-    The authors find directions offline, over calibration texts, on caches (SVD-a), and mend the model by training; there is
-    no code of theirs. Here they are found in the run's own first entries, of which the prompt has most, and nothing is
-    trained: so no file belongs to it, and a text unlike its prompt is kept less well.
+    Keys are unrotated before compression, because directions of rotated keys would depend on the position. For a read they are
+    decompressed and rotated again, and then dropped. Values are summed in their coordinates, and the sum is decompressed once
+    per query, not once per entry. At this point the authors fold V into the matrix of the output product; this code leaves that
+    matrix unchanged.
+
+    The authors find directions offline, on caches of calibration texts (SVD-a), and repair the model by training; they
+    published no code. Here the directions come from the run's own first entries, mostly those of the prompt, and nothing is
+    trained. So it needs no file, and a text unlike its prompt is compressed less well.
     """
 
     title = "SVD of KV heads"
@@ -76,7 +78,7 @@ class HeadSVD(PackingCodec):
         return self.buffer
 
     def rank(self, spec: ModelSpec) -> int:
-        """Directions that a group keeps."""
+        """The number of directions that a group keeps."""
         return math.ceil(self.direction_share * self.heads_per_group * spec.head_dim)
 
     def mean_stored_bits(self, spec: ModelSpec, bits: int) -> float:

@@ -16,18 +16,20 @@ from .shared.groups import dequantise_entries, group_size_conflict, quantise_ent
 
 @component
 class Kivi(PackingCodec):
-    """Quantise keys per channel, `group` tokens of one channel together, since some channels are large for all tokens, and
-    values per token, `group` channels together. A group runs from its minimum to its maximum in 2^bits - 1 steps, so an
-    entry is at most half a step off, before it is rounded to its type. Keys are packed after their rotation.
+    """Quantise keys per channel and values per token.
 
-    Whenever `residual` entries stand in full precision they are packed at once, so n mod `residual` are left; the prompt is
-    read exactly, and packed when its last token is committed. Packed: bits / 8 bytes a number, and per group a scale and a
-    minimum in the model's type.
+    Keys form groups of `group` tokens of one channel, because some channels are large for all tokens. Values form groups of
+    `group` channels of one token. A group runs from its minimum to its maximum in 2^bits - 1 steps. So an entry is at most half
+    a step off, before it is rounded to its type. Keys are packed after their rotation.
 
-    The authors' code (jy-yuan/KIVI, models/llama_kivi.py) packs its keys so, and its values one by one, of which it keeps
-    the newest `residual` whole; here values are packed with their keys, so that about half as many are whole. It packs into
-    words of 32 bits, we into bytes; and it multiplies with packed integers in kernels of its own, where we unpack at most
-    512 entries of a layer at a time and forget them again.
+    Whenever there are `residual` entries in full precision, they are packed at once, so n mod `residual` are left. The prompt
+    is read exactly, and packed when its last token is committed. A packed number takes bits / 8 bytes, and each group a scale
+    and a minimum in the model's type.
+
+    The authors' code (jy-yuan/KIVI, models/llama_kivi.py) packs its keys in the same way. It packs values one by one, and keeps
+    the newest `residual` whole. Here values are packed with their keys, so about half as many are whole. Their code packs into
+    words of 32 bits; this code packs into bytes. Their own kernels multiply with packed integers; this code unpacks at most 512
+    entries of a layer at a time and drops them again.
     """
 
     title = "KIVI"

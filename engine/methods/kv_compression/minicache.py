@@ -22,21 +22,24 @@ from decodescope.engine.model.stores.packed_store import Parts, Side
 
 @component
 class MiniCache(PackingCodec):
-    """Merge the cache in depth: from layer `start` on, layers go in pairs (l-1, l). Of an entry's keys, and of its values, in
-    one KV head let u and v be the unit vectors of both layers, and Omega the angle between them. Both layers then share the
-    direction e = sin((1-t) Omega) / sin(Omega) u + sin(t Omega) / sin(Omega) v, on the arc from u to v, and each keeps the
-    length of its own vector: it reads |x| e. The entries whose directions lie furthest apart, a share of each block, stay as
-    they were, too. Layers that point the same way come back as they were, up to the rounding of what is stored; so do lengths.
+    """Merge the cache in depth: from layer `start` on, layers form pairs (l-1, l).
 
-    A pair takes 1/2 + 1/D + `retention` of what its two layers took, and 16 bits for the place of each retained entry. A pass
-    reads the direction in both layers, so it saves memory and reads a little more. Keys are merged behind their rotation,
-    which is the same in both layers: the order of the two changes nothing.
+    For an entry's keys, and for its values, in one KV head, let u and v be the unit vectors of both layers, and Omega the angle
+    between them. Both layers share the direction e = sin((1-t) Omega) / sin(Omega) u + sin(t Omega) / sin(Omega) v, on the arc
+    from u to v. Each keeps the length of its own vector, and reads |x| e. In each block, a share of the entries is also
+    retained unchanged: those with the directions furthest apart. Layers that point the same way are restored exactly, up to the
+    rounding of stored numbers; so are lengths.
 
-    An entry can only be merged when the upper layer has it, a step late; that is behind a commit, as for every codec: `buffer`
-    entries at a time, until then they stay whole. A last layer without a partner does so always. The authors published no code
-    (AkideLiu/MiniCache is a page); from memory of the paper: it retains what is further apart than a threshold between the
-    smallest and the largest distance, where Zefan-Cai/KVCache-Factory (pyramidkv/minicache.py) takes a share, as here, which
-    makes the size known beforehand; and it begins in the middle.
+    A pair takes 1/2 + 1/D + `retention` of the memory of its two layers, and 16 bits for the place of each retained entry. A
+    pass reads the direction in both layers, so it saves memory and reads a little more. Keys are merged after their rotation.
+    The rotation is the same in both layers, so the order of merging and rotation changes nothing.
+
+    An entry can only be merged when the upper layer has it, one step late. So merging follows a commit, as for every KV
+    compression, `buffer` entries at a time; until then they stay whole. A last layer without a partner always stays whole. The
+    authors published no code (AkideLiu/MiniCache is a page). From memory of the paper, it retains entries that are further
+    apart than a threshold between the smallest and the largest distance. Zefan-Cai/KVCache-Factory (pyramidkv/minicache.py)
+    retains a share, as this code does, so the size is known beforehand. From memory, too: the paper's merging begins in the
+    middle.
     """
 
     title = "MiniCache"
@@ -108,13 +111,13 @@ class MiniCache(PackingCodec):
         return self._average_bits(bits * (1 + 1 / D + kept) + kept * 16 / D, spec, bits)
 
     def _average_bits(self, pair: float, spec: ModelSpec, bits: int) -> float:
-        """Over all layers, where a number in a pair has `pair` bits and one outside `bits`."""
+        """The average bits over all layers; a number in a pair has `pair` bits, and one outside has `bits`."""
         share = 2 * len(self.pairs(spec)) / spec.n_layers
         return share * pair + (1 - share) * bits
 
     def _unmerged_count(self, length: int) -> int:
         """Entries of a block of `length` that stay unmerged."""
-        return math.ceil(self.retention * length - 1e-9)  # 0.07 of 100 is 7, whatever floats say
+        return math.ceil(self.retention * length - 1e-9)  # 0.07 of 100 is 7, despite float rounding
 
     def store(self, spec: ModelSpec, layer: int, **options: Any) -> LayerStore:
         return CrossLayerStore(self, spec, layer, **options)
@@ -135,7 +138,7 @@ class MiniCache(PackingCodec):
         return {"distance": distance}
 
     def merge(self, lower: Tensor, upper: Tensor, side: Side) -> MergedParts:
-        """lower, upper: float [B, H_kv, T, D], keys or values of the same T entries in two layers."""
+        """Merge lower and upper, float [B, H_kv, T, D]: keys or values of the same T entries in two layers."""
         e, angle = slerp(
             F.normalize(upcast_half(lower), dim=-1),
             F.normalize(upcast_half(upper), dim=-1),
@@ -158,8 +161,10 @@ class MiniCache(PackingCodec):
 
 
 def slerp(u: Tensor, v: Tensor, t: float) -> tuple[Tensor, Tensor]:
-    """The unit vectors float [..., D] that lie at `t` on the arc from u to v, unit vectors themselves, and the angles float
-    [...] between the two. Where they are parallel, or opposite, there is no one arc: then on the straight line."""
+    """The unit vectors float [..., D] at `t` on the arc from u to v, and the angles float [...] between u and v.
+
+    u and v are unit vectors. If they are parallel or opposite, there is no unique arc, and the straight line is used.
+    """
     # exact for small angles, where acos is not
     angle = 2 * torch.atan2((u - v).norm(dim=-1), (u + v).norm(dim=-1))
     sine = angle.sin()[..., None]

@@ -8,7 +8,7 @@ from decodescope.engine.decoding.bases.kv_compression import KVCompression
 
 @component
 class Unpacked(KVCompression):
-    """Store keys and values as the pass wrote them, in the model's own type. It costs nothing."""
+    """Store keys and values as the pass wrote them, in the model's own type. This costs nothing."""
 
     title = "Full precision"
     source = "the plain KV cache"

@@ -14,17 +14,19 @@ from .shared.observation_window import ObservationWindow
 
 @component
 class AdaKV(ObservationWindow):
-    """Choose as SnapKV does, but let the heads of a layer compete: one that looks at many entries gets more of them than one
-    that looks at few. `chosen` is the mean of a layer's heads.
+    """Choose as SnapKV does, but let the heads of a layer compete.
 
-    The best H_kv * `chosen` votes of all heads together say how many entries each head would get. `floor` of the mean every
-    head has in any case: a head that would get v gets v * (1 - floor) + floor * chosen, rounded down, and what rounding leaves
-    goes to the heads whose next entry is worth most. So a layer keeps exactly as much as under SnapKV, and its entries are
-    together worth at least as much. With floor = 1 it is SnapKV.
+    A head that attends to many entries keeps more of them than a head that attends to few. `chosen` is the mean of a layer's
+    heads.
 
-    The authors round to the nearest number, which may miss the sum by a head or two; weighing heads by their own best entries
-    and layers that stay even are options there and not here. Memory is a head's own: what a head gives up is freed. Defaults
-    are theirs but for the size: a kernel of 7 (`reach` = 3), the largest vote, a floor of one half.
+    The best H_kv * `chosen` votes of all heads together decide how many entries each head would get. Every head keeps at least
+    `floor` of the mean: a head that would get v gets v * (1 - floor) + floor * chosen, rounded down. The remainder from
+    rounding goes to the heads with the most valuable next entry. So a layer keeps exactly as many entries as under SnapKV, and
+    their total worth is at least as high. With floor = 1 it is SnapKV.
+
+    The authors round to the nearest number, which may miss the sum by one or two. Their options to weigh heads by their own
+    best entries, and to keep layers even, are left out here. Each head has its own memory: what a head gives up is freed.
+    Defaults are theirs except for the size: a kernel of 7 (`reach` = 3), the largest vote, a floor of one half.
     """
 
     title = "Ada-KV"
@@ -70,8 +72,10 @@ class AdaKV(ObservationWindow):
         store.keep_where(stays)
 
     def head_budgets(self, best: Tensor, mean: int) -> Tensor:
-        """int64 [B, H_kv]: how many entries each head keeps, `mean` of them on average. best: float [B, H_kv, m], what the
-        entries of each head are worth, from the best down."""
+        """int64 [B, H_kv]: how many entries each head keeps, `mean` of them on average.
+
+        best: float [B, H_kv, m], the worth of each head's entries, from the best down.
+        """
         batch, heads, m = best.shape
         # the head of each
         joint = best.flatten(1).argsort(dim=1, descending=True, stable=True)[:, : heads * mean] // m

@@ -27,25 +27,24 @@ from decodescope.engine.trace.records.parts import Zone
 
 @component
 class D2O(ScoredPolicy):
-    """H2O with two changes: layers get budgets by how they attend, and what leaves is merged into what stays.
+    """H2O with two changes: layers get budgets by how they attend, and evicted entries are merged into kept ones.
 
-    **Layers.** Where attention is spread evenly much is needed, where it is peaked little. Behind the prompt each query
-    head has the variance over the entries of the attention that they received; the smallest and largest of a layer's heads
-    become 0 and 1, and F is the layer's mean. A layer's part of all L (heavy + recent) entries is its softmax of -F, at
-    least a hundredth of the prompt, divided into heavy and recent as the knobs are.
+    **Layers.** A layer with evenly spread attention needs many entries, and a layer with peaked attention needs few. After the
+    prompt, compute for each query head the variance, over the entries, of the attention that they received. Scale the smallest
+    and largest of a layer's heads to 0 and 1; F is the layer's mean. A layer's part of all L (heavy + recent) entries is its
+    softmax of -F, at least a hundredth of the prompt. It is divided into heavy and recent in the ratio of the knobs.
 
-    **Entries.** A victim of H2O's scores looks for the kept key of its head that has the largest cosine u with its own. If
-    u is at least the layer's threshold it becomes part of that entry, key and value, else it is dropped. The threshold
-    begins as the mean u of the first victims, and is then alpha * threshold + beta * mean u. `merge_norm` says with which
-    weights:
+    **Entries.** For each victim of H2O's scores, find the kept key of its head with the largest cosine u to its own. If u is at
+    least the layer's threshold, the victim is merged into that entry, key and value; otherwise it is dropped. The threshold
+    begins as the mean u of the first victims, and is then alpha * threshold + beta * mean u. `merge_norm` chooses the weights:
 
         paper:  e / Z for the target and exp(u_i) / Z for each victim, Z = e + sum of exp(u_i): a convex combination
         code:   1 / (c + 1) for the target and u_i / (c + 1) for each of its c victims, which shrinks it where u < 1; and in
                 the code a victim is judged by the mean of u over the heads, the i-th of each head in the order of the text
 
-    Both are told from the authors' code and, for the paper's weights, from memory. The code leaves layers 0, 1 and the last
-    whole; here every layer is cut. It repeats keys for each query head; here a KV head has one set, its score summed over
-    its group. The first cut follows the commit of the prompt's last token. The keys that are merged are rotated ones.
+    Both follow the authors' code; the paper's weights are recalled. The code leaves layers 0, 1 and the last whole; here every
+    layer is cut. The code repeats keys for each query head; here a KV head has one set, and its score is summed over its group.
+    The first cut follows the commit of the prompt's last token. The merged keys are rotated ones.
     """
 
     title = "D2O"
@@ -118,7 +117,7 @@ class D2O(ScoredPolicy):
 
     @property
     def budget(self) -> int | None:
-        """None: layers have budgets of their own, known when the prompt has been read."""
+        """None: each layer has its own budget, known after the prompt has been read."""
         return None
 
     def set_budget(self, budget: int) -> None:
@@ -143,7 +142,7 @@ class D2O(ScoredPolicy):
             parts = [rows.sum(3) for _, rows in prompt.tiles(i, store)]  # [B, H_kv, g, n] each
             sums = torch.stack(parts).sum(0)
             store.column("mass").copy_(sums.sum(2))
-            # [H]; sequences that are read together have one prompt
+            # [H]; sequences that are read together share one prompt
             variance = sums[0].flatten(0, 1).var(-1, correction=0)
             least, most = variance.aminmax()
             self._spread.append(float(((variance - least) / (most - least + 1e-6)).mean()))
@@ -154,7 +153,7 @@ class D2O(ScoredPolicy):
         self._notes = {"spread": self._spread, "budget": [sum(x) for x in self._kept]}
 
     def plan(self, spread: list[float], prompt: int) -> list[tuple[int, int]]:
-        """(heavy, recent) of each layer, for F of each layer and a prompt of so many tokens."""
+        """(heavy, recent) of each layer, for F of each layer and a prompt of `prompt` tokens."""
         both = self.heavy + self.recent
         shares = torch.tensor(spread, dtype=torch.float64).neg().softmax(0).tolist()
         budgets = [max(share * len(spread) * both, prompt / 100) for share in shares]
@@ -185,13 +184,13 @@ class D2O(ScoredPolicy):
         # [B, H_kv, e, n]
         likeness = keys.gather(2, slots[..., None].expand(-1, -1, -1, keys.shape[3])) @ keys.mT
         stays = likeness.masked_fill(leaving[:, :, None], -torch.inf)
-        # [B, H_kv, e]; of equal keys the first, whatever a product's last bit says
+        # [B, H_kv, e]; of equal keys the first, regardless of rounding in the product
         target = stays.float().argmax(-1)
         u = stays.gather(3, target[..., None])[..., 0]
         threshold = self._raise_threshold(store.layer, u.mean((1, 2)))[:, None, None]
         judged = u if self.merge_weights == "paper" else u.mean(1, keepdim=True)
         merged = (judged >= threshold) & (u >= self.min_similarity)
-        # a target's weight, before all are divided by their sum
+        # a target's weight before normalisation
         alone = math.e if self.merge_weights == "paper" else 1.0
         part = merged * (u.exp() if self.merge_weights == "paper" else torch.ones_like(u))
         total = u.new_full(at.shape, alone).scatter_add(2, target, part)
@@ -206,7 +205,7 @@ class D2O(ScoredPolicy):
         )
 
     def _raise_threshold(self, layer: int, mean: Tensor) -> Tensor:
-        """The threshold of a layer, once victims of so much mean similarity (float32 [B]) have come."""
+        """The updated threshold of a layer after victims with this mean similarity (float32 [B])."""
         before = self._threshold.get(layer)
         self._threshold[layer] = mean if before is None else self.alpha * before + self.beta * mean
         return self._threshold[layer]

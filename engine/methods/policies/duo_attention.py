@@ -29,21 +29,21 @@ NAMED = re.compile(r"(\d+)\.(\d+)")
 
 @component
 class DuoAttention(CachePolicy):
-    """Split the KV heads once and for all: a retrieval head keeps every entry, a streaming head the first `sinks` and the last
-    `recent`, all at their places in the text.
+    """Split the KV heads once: a retrieval head keeps every entry; a streaming head keeps the first `sinks` and the last
+    `recent`. All entries keep their positions in the text.
 
-    Each KV head has a gate alpha, trained while the model is frozen (training): its output is alpha * full + (1 - alpha)
-    * streaming attention, and what is lost is the squared distance from the full model's states where something from far
-    back is said again, plus a price on every open gate. The `streaming` share of all KV heads, those with the lowest gates,
-    stream. With none of them the cache is full, bit for bit.
+    Each KV head has a gate alpha, trained while the model is frozen (training). In training, the head's output is alpha * full
+    + (1 - alpha) * streaming attention. The loss is the squared distance from the full model's states where the text repeats
+    something from far back, plus a penalty on every open gate. The `streaming` share of all KV heads with the lowest gates
+    streams. If no head streams, the cache is full, bit for bit.
 
-    What a streaming head sees is said by distance alone. So a prompt is read as a band in these heads, their entries leave
-    behind each chunk, and each row of a draft sees what it would see one by one: drafts change no text. The authors read a
-    prompt densely and cut behind it; they put the retrieval heads of a layer first, by permuting its weights, to hold two
-    tensors. Here heads stay where they are, each with pages of its own.
+    Distance alone decides what a streaming head sees. So these heads read a prompt as a band, and their entries leave after
+    each chunk. Each row of a draft sees what it would see one by one, so drafts change no text. The authors read a prompt
+    densely and cut after it. They permute a layer's weights to put its retrieval heads first, and hold two tensors. Here heads
+    stay in place, each with its own pages.
 
-    `retrieval` names heads by hand instead, for models without gates. With a `share` as many heads stream as it takes to hold
-    that share of the prompt's entries; where even that is too much, all do, with fewer recent entries.
+    `retrieval` names heads by hand instead, for models without gates. With a `share`, as many heads stream as needed to hold
+    that share of the prompt's entries. If even that is too much, all stream, with fewer recent entries.
     """
 
     title = "DuoAttention"
@@ -90,12 +90,12 @@ class DuoAttention(CachePolicy):
 
     @property
     def uses_gates(self) -> bool:
-        """Whether the gates say which heads stream: some do, some do not, and nobody named them."""
+        """Whether the gates decide which heads stream: some stream, some do not, and no knob names them."""
         return not self.retrieval_heads and (self.budget_share > 0 or 0 < self.streaming_share < 1)
 
     @property
     def band(self) -> Band | None:
-        """What a row sees of the text before it, in the heads that stream; None: nothing streams."""
+        """The band of earlier text that a row sees in the streaming heads; None: no head streams."""
         return Band(self.sink_tokens, self.recent, self._streams) if any(map(any, self._streams)) else None
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
@@ -152,8 +152,10 @@ class DuoAttention(CachePolicy):
         self._unsaid: dict[str, Any] | None = None
 
     def _set_head_budget(self, budget: int, prompt: int, retrieval: float | None) -> None:
-        """Set the knobs so that a head holds `budget` entries of a prompt in the mean; retrieval: the share of the heads that
-        were named as such."""
+        """Set the knobs so that a head holds `budget` entries of a prompt on average.
+
+        retrieval: the share of the heads named as retrieval heads.
+        """
         window = self.sink_tokens + self.recent
         if retrieval is not None:
             left = (budget - retrieval * prompt) / (1 - retrieval) if retrieval < 1 else window
@@ -164,7 +166,7 @@ class DuoAttention(CachePolicy):
             self.streaming_share = min(1.0, max(0, prompt - budget) / max(1, prompt - window))
 
     def prompt_end(self, cache: KVCache, prompt: PromptAttention) -> None:
-        self._unsaid = self._map  # in the first step's record
+        self._unsaid = self._map  # for the first step's record
         held = [[self.sink_tokens + self.recent if x else -1 for x in row] for row in self._streams]
         self.settled = make_plan(held, ("retrieval", "streaming"), self._streams)
 

@@ -25,24 +25,26 @@ from decodescope.engine.trace.records.parts import Zone
 
 @component
 class EMS(ScoredPolicy):
-    """Evict, then merge: our reading of the paper, whose outline we know and whose formulas we have not seen; there is no
-    official code. What is ours is marked so.
+    """Evict, then merge.
 
-    **Score.** Global: the mean weight that an entry drew, over all queries that could see it, so that early ones are not ahead
-    for having been there longer. Local: the mean over the last `window` queries, each entry with the mean of its neighbours
-    within `reach`. Per KV head the global ones are scaled to the mean of the local ones, and the larger of both counts
-    (ours: the scaling, and that it is the larger one). While text is written the local mean becomes a moving one of rate
-    1 / `window`, without neighbours (ours).
+    This is a reading of the paper's outline, written without its formulas; there is no official code. Choices of this project
+    are marked "ours".
 
-    **Classes.** Each KV head keeps the `centres` best and the `recent` newest. Of what is over the budget, those entries are
-    merged which belong to the best ones that together hold `covered` of the head's score; the tail is evicted. So a head that
-    looks at little evicts more, and one that looks at much merges more (ours: the measure). An entry to be merged goes to the
-    centre of its head with the most similar key (cosine); if that is less than `similarity` it goes to the zero class, which
-    is thrown away. All heads of a layer give up as many entries, whatever becomes of them.
+    **Score.** The global score is the mean weight that an entry drew, over all queries that could see it, so early entries have
+    no advantage. The local score is the mean over the last `window` queries, each entry averaged with its neighbours within
+    `reach`. Per KV head the global scores are scaled to the mean of the local ones, and the larger of both counts (ours: the
+    scaling, and the maximum). During generation the local mean becomes a moving one of rate 1 / `window`, without neighbours
+    (ours).
 
-    **Merging.** A centre becomes the mean of itself, with weight 1, and what came to it, weighted by similarity (ours), keys
-    and values: a convex combination. The keys are rotated ones. The cut follows the commit of the prompt's last token, and then
-    every commit.
+    **Classes.** Each KV head keeps the `centres` best and the `recent` newest. Of the entries over the budget, those among the
+    best that together hold `covered` of the head's score are merged. The tail is evicted. So a head that attends to few entries
+    evicts more, and one that attends to many merges more (ours: the measure). An entry to be merged goes to the centre of its
+    head with the most similar key (cosine). If that similarity is below `similarity`, it goes to the zero class, which is
+    dropped. All heads of a layer give up the same number of entries.
+
+    **Merging.** A centre's key and value become the mean of itself, with weight 1, and the entries merged into it, weighted by
+    similarity (ours). This is a convex combination. The keys are rotated ones. The cut follows the commit of the prompt's last
+    token, and then every commit.
     """
 
     title = "EMS (evict, then merge)"
@@ -149,7 +151,7 @@ class EMS(ScoredPolicy):
     def score(self, store: LayerStore) -> Tensor:
         """The larger of the global and the local score, float32 [B, H_kv, n]."""
         at, window = store.positions(), self._spec.window(store.layer)
-        seen = at.amax(-1, keepdim=True) + 1 - at  # queries that could see an entry, its own too
+        seen = at.amax(-1, keepdim=True) + 1 - at  # queries that could see an entry, including its own
         means = store.column("mass") / (seen if window is None else seen.clamp(max=window))
         local = store.column("local")
         scale = local.mean(-1, keepdim=True) / means.mean(-1, keepdim=True).clamp(min=1e-30)
@@ -168,7 +170,8 @@ class EMS(ScoredPolicy):
         merge_entries(store, slots, target, part / total.gather(2, target), 1 / total, similarity=u)
 
     def _counting_mask(self, scores: Tensor, layer: int) -> Tensor:
-        """bool [B, H_kv, n]: the best entries of each head that hold `covered` of its score, equal ones alike."""
+        """bool [B, H_kv, n]: the best entries of each head that hold `covered` of its score; equal entries are treated alike.
+        """
         best = scores.sort(dim=-1, descending=True).values
         before = best.cumsum(-1) - best
         count = (before < self.merge_coverage * best.sum(-1, keepdim=True)).sum(

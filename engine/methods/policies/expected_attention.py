@@ -17,16 +17,18 @@ from decodescope.engine.trace.records.parts import Zone
 
 @component
 class ExpectedAttention(PrefillEviction):
-    """Cut the prompt once, when it has been read, by the attention that its entries would draw of queries that are distributed
-    as the prompt's own were.
+    """Cut the prompt once, after it has been read, by the expected attention of future queries.
 
-    Before their rotation the queries of a head are taken for a Gaussian: mu and Sigma, over the prompt but its first `sinks`
-    tokens. The mean rotation R of the next `future` positions makes it mu' = R mu and Sigma' = R Sigma R^T, for which the mean
-    of exp(s q k) is e^z with z = s k mu' + s^2 k Sigma' k / 2, s = 1 / sqrt(D). An entry is worth the softmax of z over all
-    entries, in the mean over the query heads of its group, plus `epsilon`, times the norm of its value. Sinks always stay.
+    The queries are assumed to be distributed as the prompt's own.
 
-    No attention is asked for: mean and covariance are added up chunk by chunk in float32, and the prompt's passes stay fused. A
-    cap on the scores is left out of z. The authors keep a share of the prompt; `chosen` and `share` are both here.
+    The unrotated queries of a head are modelled as a Gaussian with mu and Sigma, over the prompt without its first `sinks`
+    tokens. The mean rotation R of the next `future` positions gives mu' = R mu and Sigma' = R Sigma R^T. The mean of exp(s q k)
+    is then e^z with z = s k mu' + s^2 k Sigma' k / 2, s = 1 / sqrt(D). The worth of an entry is the softmax of z over all
+    entries, averaged over the query heads of its group, plus `epsilon`, times the norm of its value. Sinks always stay.
+
+    The policy needs no attention weights: mean and covariance are accumulated chunk by chunk in float32, and the prompt's
+    passes stay fused. A cap on the scores is left out of z. The authors keep a share of the prompt; this code has both `chosen`
+    and `share`.
     """
 
     title = "Expected Attention"

@@ -33,22 +33,22 @@ def _recovery_note(candidate: str) -> Note:
 
 @component
 class FastGen(CachePolicy):
-    """Cut each KV head by the cheapest of five candidates that recovers a share of at least `recover` of its attention.
+    """Cut each KV head by the cheapest of five candidates that recovers at least a share `recover` of its attention.
 
-    The candidates keep, each what the one before it keeps and more: special tokens (and the first `sinks` entries);
-    punctuation; the most attended entries, a share `frequent` of the prompt's length; the newest entries, a share `near` of
-    it; everything. When the prompt has been read each of its rows says which part of its weights falls on what a candidate
-    keeps for that row; the mean over rows and over the query heads of the group is what the candidate recovers, and the
-    first to reach `recover` is the head's for the whole run. `recover = 1` is the full cache.
+    Each candidate keeps everything that the one before it keeps, and adds one kind: special tokens (and the first `sinks`
+    entries); punctuation; the most attended entries, a share `frequent` of the prompt's length; the newest entries, a share
+    `near` of it; everything. After the prompt has been read, compute for each of its rows the share of its weights on the
+    entries that a candidate keeps for that row. A candidate recovers the mean of this share over rows and over the query heads
+    of the group. A head uses the first candidate to reach `recover` for the whole run. `recover = 1` is the full cache.
 
-    An entry's score is the attention that it received, over the number of rows that saw it. No map of the prompt is ever
-    held: rows are worked out by tiles, and two sums of each entry, over all rows and over those for which it was near, give
-    all five shares. While text is written each head evicts by its own candidate, so heads hold different numbers of entries,
-    each in pages of its own.
+    An entry's score is the attention that it received, divided by the number of rows that saw it. No attention map of the
+    prompt is ever held. Rows are computed in tiles, and two sums per entry, over all rows and over the rows for which it was
+    near, give all five shares. During generation each head evicts by its own candidate. So heads hold different numbers of
+    entries, each in its own pages.
 
-    The paper's special tokens are the model's marks; `sinks = 0` is that. The reproduction that the authors point to,
-    AnswerDotAI/cold-compress, counts weights that change by less than 1e-4 in the place of the mass, and masks buffers of
-    full length. The paper's `recover` is about 0.95, told from memory, as is its order of candidates.
+    The paper's special tokens are the model's marks, as with `sinks = 0`. The reproduction that the authors refer to,
+    AnswerDotAI/cold-compress, counts weights that change by less than 1e-4 instead of the mass, and masks buffers of full
+    length. The paper's `recover` is about 0.95; this value and the order of candidates are recalled.
     """
 
     title = "FastGen"
@@ -96,7 +96,7 @@ class FastGen(CachePolicy):
 
     @property
     def budget(self) -> int | None:
-        """None: a head may keep all."""
+        """None: a head may keep all entries."""
         return None
 
     def begin(
@@ -109,7 +109,7 @@ class FastGen(CachePolicy):
         self._sorts = TokenTypes(pieces, marks)
         self._chosen: list[Tensor] = []  # for each layer int64 [B, H_kv]: its heads' candidates
         self._counts = math.ceil(self.heavy_share * prompt), math.ceil(self.recent_share * prompt)
-        self._profile: list[Tensor] = []  # for each layer float32 [5, B, H_kv], until it has been told
+        self._profile: list[Tensor] = []  # for each layer float32 [5, B, H_kv], until it has been recorded
 
     def read(self, cache: KVCache, tokens: Tensor) -> None:
         sorts = self._sorts.classify(tokens)
@@ -134,8 +134,10 @@ class FastGen(CachePolicy):
         self.settled = make_plan((chosen * 0 - 1).tolist(), CANDIDATES, chosen.tolist())
 
     def _sum_weights(self, layer: int, store: LayerStore, prompt: PromptAttention) -> tuple[Tensor, int]:
-        """Sum each entry's weights over the prompt's rows into `mass`. Returns float32 [B, H_kv, n], the same over those rows
-        for which it was near, and the number of rows."""
+        """Sum each entry's weights over the prompt's rows into `mass`.
+
+        Returns float32 [B, H_kv, n], the same sum over the rows for which the entry was near, and the number of rows.
+        """
         at, mass = store.positions()[:, :, None], store.column("mass").zero_()
         near, count = torch.zeros_like(mass), 0
         for places, rows in prompt.tiles(layer, store):
@@ -146,7 +148,7 @@ class FastGen(CachePolicy):
         return near, count
 
     def _candidate_masks(self, store: LayerStore, length: int) -> Tensor:
-        """bool [5, B, H_kv, n]: what each candidate keeps of a layer's entries behind a text of `length` tokens."""
+        """bool [5, B, H_kv, n]: the entries of a layer that each candidate keeps after a text of `length` tokens."""
         at, sort = store.positions().expand(store.column("sort").shape), store.column("sort")
         special = (sort == SPECIAL) | (at < self.sink_tokens)
         punctuation = special | (sort == PUNCTUATION)
@@ -161,11 +163,14 @@ class FastGen(CachePolicy):
         return (store.column("mass") / (length - store.positions())).masked_fill(store.positions() < 0, -1)
 
     def _record_ranking(self, store: LayerStore, kept: Tensor, chosen: Tensor, length: int) -> None:
-        """Right before a cut: leave with `store` what its entries are worth, if somebody asked. What a head keeps for another
-        reason than its score is protected; kept: bool [5, B, H_kv, n];  chosen: int64 [B, H_kv]."""
+        """Right before a cut, record in `store` the worth of its entries, if requested.
+
+        Entries that a head keeps for another reason than their score are protected. kept: bool [5, B, H_kv, n];  chosen: int64
+        [B, H_kv].
+        """
         if store.ranked is not None:
             near = store.positions() >= length - self._counts[1]
-            # without what is attended most
+            # without the most attended entries
             asked = torch.stack([kept[0], kept[1], kept[1], kept[1] | near, kept[4]])
             save_ranking(
                 store,

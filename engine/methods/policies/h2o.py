@@ -16,17 +16,17 @@ from decodescope.engine.trace.records.parts import Zone
 class H2O(ScoredPolicy):
     """Evict the entries with the least accumulated attention, once more than `heavy + recent` are held.
 
-    Each KV head keeps its own set. The mass of an entry is the attention that it received from all committed queries so
-    far, each over the entries that were then still held (online H2O), summed over the query heads of its group, in
-    float32. The `recent` newest entries are never evicted; of entries with equal mass the lower position stays. Under tree
-    verification only the rows of accepted nodes count, and eviction follows the commit. The prompt is read
-    densely, and the first cut follows the commit of its last token, whose row counts.
+    Each KV head keeps its own set. The mass of an entry is the attention that it received from all committed queries so far,
+    summed over the query heads of its group, in float32. Each query's attention is over the entries held at that time (online
+    H2O). The `recent` newest entries are never evicted; of entries with equal mass the lower position stays. Under tree
+    verification only the rows of accepted nodes count, and eviction follows the commit. The prompt is read densely. The first
+    cut follows the commit of its last token, and the row of this token counts.
 
-    Once something has left, those weights are over the survivors. With `oracle` they are those of the full cache on the same
-    text, which a second cache gives (`ReferenceCache`): what would have been kept if every score were true. It shows by how
-    much the others mislead, and saves neither memory nor time.
+    After the first eviction, these weights are over the surviving entries. With `oracle` they are those of the full cache on
+    the same text, from a second cache (`ReferenceCache`). So `oracle` keeps what true scores would keep. It shows how much the
+    online scores mislead, and saves neither memory nor time.
 
-    With a `share` the budget is that share of the prompt's length, and `heavy` to `recent` is only how it is divided.
+    With a `share` the budget is that share of the prompt's length, divided in the ratio of `heavy` to `recent`.
     """
 
     title = "H2O (heavy-hitter oracle)"
@@ -48,7 +48,7 @@ class H2O(ScoredPolicy):
 
     @property
     def needs_reference(self) -> bool:
-        """Whether it goes by a full cache beside the lane's."""
+        """Whether the policy scores by a full cache in addition to the lane's."""
         return self.oracle
 
     @property

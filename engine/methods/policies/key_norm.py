@@ -17,12 +17,12 @@ from decodescope.engine.trace.records.parts import Zone
 class KeyNorm(ScoredPolicy):
     """Evict the entries with the longest keys, once more than `short + recent` are held.
 
-    A short key tends to draw much attention later, whatever the query, so no attention is asked for: passes run the fused
-    kernel. The norm of a key travels with its entry: worked out anew behind every commit it would read as many bytes as half
-    of the pass's attention does. Each KV head keeps its own set, of equal norms the lower position.
+    A short key tends to draw much attention later, whatever the query. So the policy needs no attention weights, and passes run
+    the fused kernel. The norm of a key is stored with its entry; to compute it again after every commit would read as many
+    bytes as half of the pass's attention. Each KV head keeps its own set; of equal norms the lower position stays.
 
-    The authors cut a prompt once, in all but some first layers; here every layer is cut, at the prompt's end and after each
-    commit. They keep no newest entries for their place (`recent = 0`), and then a token may leave at once.
+    The authors cut a prompt once, in all but some first layers. Here every layer is cut, at the prompt's end and after each
+    commit. The authors do not protect the newest entries (`recent = 0`); then a token may leave at once.
     """
 
     title = "Key norm"
@@ -58,7 +58,7 @@ class KeyNorm(ScoredPolicy):
             norms, first = store.column("norm"), store.n - rows
             if store.heads is None:
                 norms[:, :, first:] = store.k[:, :, first:].float().norm(dim=-1)
-            else:  # the newest of a head stand behind its last, which is not that of the others
+            else:  # a head's newest entries end at its own last one, which differs between heads
                 fresh = store.positions() >= cache.length - rows
                 norms[fresh] = store.k[fresh].float().norm(dim=-1)
 

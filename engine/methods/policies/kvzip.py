@@ -25,24 +25,27 @@ from decodescope.engine.trace.records.parts import Zone
 
 FIRST = "\n\nRepeat the previous context exactly."
 LATER = "\n\nRepeat the part of the previous context exactly, starting with "
-ROOM = 64  # tokens of the context without which no repetition is tried
+ROOM = 64  # minimum free tokens of the context for a repetition
 
 
 @component
 class KVzip(PrefillEviction):
-    """Cut the prompt once, by what the model needs to say it again; that knows no question, so any may follow.
+    """Cut the prompt once, by what the model needs to repeat it.
 
-    When the prompt has been read, pieces of it are read once more behind it, `chunk` tokens at a time: an instruction to repeat
-    the context, from the second piece on the `lead` tokens before it, and the piece itself. The rows of such a pass are worked
-    out over the sinks, the piece's own entries and the pass's, in a softmax of its own; an entry is worth the largest weight
-    that any row of any query head of its group gave it. Then the repetition is forgotten. ONE cut over all layers and heads
-    keeps the best, `chosen` in the mean of a KV head, of equal ones the lower position, layer and head; so heads differ, and
-    their memory does. The first `sinks` entries and the last `window`, the question, say, stay everywhere and are not repeated.
-    A prompt that has no more than all these is kept whole, and nothing is repeated.
+    The cut knows no question, so any question may follow.
 
-    A repetition stands behind the prompt, so it must fit into the model's context: with less room pieces are shorter. Without a
-    tokenizer the instruction is left out, and so is a chat template's turn, which the authors put behind it. They keep a share
-    of all entries that are above the threshold, so with ties some fewer; the question comes after the cut there.
+    After the prompt has been read, its pieces are read once more behind it, `chunk` tokens at a time. Such a pass reads an
+    instruction to repeat the context, from the second piece on the `lead` tokens before it, and the piece itself. Its rows are
+    computed over the sinks, the piece's own entries and the pass's, in a separate softmax. The worth of an entry is the largest
+    weight that any row of any query head of its group gave it. Then the repetition is dropped. ONE cut over all layers and
+    heads keeps the best, on average `chosen` per KV head, of equal ones the lower position, layer and head. So heads differ in
+    their number of entries and their memory. The first `sinks` entries and the last `window` (for example the question) stay
+    everywhere and are not repeated. A prompt with no more entries than these is kept whole, and nothing is repeated.
+
+    A repetition comes after the prompt, so it must fit into the model's context; with less room, pieces are shorter. Without a
+    tokenizer the instruction is left out. A chat template's turn, which the authors put after it, is left out as well. The
+    authors keep a share of all entries that are above the threshold, so with ties slightly fewer. Their question comes after
+    the cut.
     """
 
     title = "KVzip"
@@ -141,7 +144,7 @@ class KVzip(PrefillEviction):
         self._notes = {"threshold": float(worth[:, 0][keep[:, 0]].min()), "kept": counts}
 
     def _pieces(self, prompt: PromptAttention) -> Iterator[tuple[int, int]]:
-        """From where to where the prompt is repeated; each with its instruction fits behind it."""
+        """The (start, end) of each repeated piece of the prompt; each fits behind the prompt with its instruction."""
         encode, end = prompt.lane.encode, prompt.length - self.window
         asked = 0 if encode is None else max(len(encode(text)) for text in (FIRST, LATER))
         room = prompt.spec.max_positions - prompt.shift - prompt.length
@@ -157,7 +160,7 @@ class KVzip(PrefillEviction):
             yield at, min(at + size, end)
 
     def _repeat_weights(self, cache: KVCache, prompt: PromptAttention, at: int, end: int) -> Tensor:
-        """float32 [L, B, H_kv, end - at]: the largest weights that repeating the positions `at` to `end` gives to them."""
+        """float32 [L, B, H_kv, end - at]: the largest weight of each position from `at` to `end` when these are repeated."""
         tokens, encode = prompt.lane.tokens, prompt.lane.encode
         asked = [] if encode is None else encode(FIRST if at == self.sink_tokens else LATER)
         before = [] if at == self.sink_tokens else tokens[max(self.sink_tokens, at - self.prefix_tokens) : at]
@@ -177,9 +180,9 @@ class KVzip(PrefillEviction):
         return torch.stack(tiles).amax(0)[..., self.sink_tokens :]
 
     def _best_mask(self, worth: Tensor) -> Tensor:
-        """bool, as `worth` [L, B, H_kv, m]: the best of all layers and heads together, `chosen` in the mean of a head."""
+        """bool, as `worth` [L, B, H_kv, m]: the best of all layers and heads together, on average `chosen` per head."""
         layers, batch, heads, m = worth.shape
-        # [B, m * L * H_kv]: the lower position of equal ones, layer, head
+        # [B, m * L * H_kv]: of equal ones the lower position, layer, head
         flat = worth.permute(1, 3, 0, 2).flatten(1)
         order = flat.argsort(dim=1, descending=True, stable=True)[:, : layers * heads * self.prompt_budget]
         keep = torch.zeros_like(flat, dtype=torch.bool).scatter(1, order, True)

@@ -27,20 +27,20 @@ from decodescope.engine.trace.records.parts import Zone
 class LMInfinite(CachePolicy):
     """Each token sees the first `start` entries and the `window` before it, in all layers and heads: a mask like a Lambda.
 
-    What is near stands at its distance in the text. All of the start stands at one distance, `window + 1`, however far the
-    text goes: its keys are read unrotated, the query rotated to that place. An entry of the start that is still near has its
-    true distance. So no distance is larger than in a text that just fills the window, and the text may grow beyond the
-    trained context. What left the middle is gone. Equal to full attention up to `window + 1` tokens.
+    Near entries have their distance in the text. All entries of the start have one distance, `window + 1`, however long the
+    text is: their keys are read unrotated, and the query is rotated to that position. An entry of the start that is still near
+    has its true distance. So no distance is larger than in a text that just fills the window, and the text may grow beyond the
+    trained context. Entries that leave the window are gone. It equals full attention up to `window + 1` tokens.
 
-    What a token sees is said by its distance alone, so that each row of a draft sees what it would see one by one: drafts
-    change no text. The authors' mask frees no memory; here what no later token sees is not held.
+    Distance alone decides what a token sees. So each row of a draft sees what it would see one by one, and drafts change no
+    text. The authors' mask frees no memory; this code drops entries that no later token sees.
 
-    With a `middle` everything is held, and memory grows as the text does. In the layers from `above` on each query head of a
-    token behind the prompt, the prompt's last one included, then reads a few entries more of those between start and window:
-    those with the largest scores, as if each stood `away` from it, once there are as many. To find them all keys in between are
-    multiplied, of the values only theirs (the record, and what is priced, count such a layer as read in full); the layers below
-    read start and window alone; a model that has only these is refused. The authors do so for the last row of a pass, from
-    layer 4 on, with 5 entries at half the window.
+    With a `middle` everything is held, and memory grows with the text. In the layers from `above` on, each query head then
+    reads a few more entries between start and window. This applies to the prompt's last token and all tokens after it, once
+    there are enough entries. The entries are those with the largest scores, computed as if each were at distance `away`. To
+    find them, all keys in between are multiplied, but only the values of the chosen ones are read. (The record and the cost
+    model count such a layer as read in full.) The layers below read start and window alone; a model that has only these layers
+    is refused. The authors do so for the last row of a pass, from layer 4 on, with 5 entries at half the window.
     """
 
     title = "LM-Infinite"
@@ -81,7 +81,7 @@ class LMInfinite(CachePolicy):
 
     @property
     def does(self) -> frozenset[Deed]:  # type: ignore[override] # depends on a knob
-        """What is between start and window leaves, or stays and is seldom read."""
+        """The entries between start and window leave, or stay and are seldom read."""
         return frozenset({"select"}) if self.middle_top_k else frozenset({"evict"})
 
     @property
@@ -117,7 +117,7 @@ class LMInfinite(CachePolicy):
         )
 
     def can_exceed_context(self, spec: ModelSpec, prompt: int) -> bool:
-        """With a middle too: what is near must have its place in the context, and so must the distance of the middle."""
+        """Also with a middle: the near entries and the distance of the middle must fit into the context."""
         near = (
             entries_from_share(self, self.budget_share, prompt)
             if self.budget_share
@@ -139,5 +139,5 @@ class LMInfinite(CachePolicy):
             evict_oldest(cache, protect=self.sink_tokens, keep=self.window)
 
     def select(self, layer: int, store: LayerStore, q: Tensor, board: SparseRead) -> SparseChoice | None:
-        """Everything, as long as nothing is further away than the window: then `sink_places` say what is read."""
+        """Read everything as long as nothing is further away than the window; after that `sink_places` decides."""
         return None

@@ -1,4 +1,4 @@
-"""Entropy of what an exit would answer."""
+"""Entropy of an exit's next-token distribution."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ TOP = 16
 
 
 def entropy(logits: Tensor, over: str) -> tuple[Tensor, float]:
-    """Of logits [..., V] in nats, float [...], and log C, the most that it can be; over: the "vocabulary", or the "top" 16
-    tokens alone."""
+    """Return the entropy of logits [..., V] in nats, float [...], and its maximum log C.
+
+    over: the "vocabulary", or the "top" 16 tokens alone.
+    """
     if over == "top":
         logits = logits.topk(min(TOP, logits.shape[-1]), -1).values
     law = logits.log_softmax(-1)

@@ -1,7 +1,9 @@
-"""Staircase: how many layers the tokens of an answer run, fewer the later they come, and which. No torch.
+"""Layer schedule: how many layers each token of an answer runs, and which; later tokens run fewer.
 
-Del Corro et al. 2023, arXiv:2307.02628, section 3: a linear decay from `most` to `least`, so that the work is known before
-the first token, and a later token never needs an entry that an earlier one did not leave.
+No torch.
+
+Del Corro et al. 2023, arXiv:2307.02628, section 3: a linear decay from `most` to `least`. So the work is known before the first
+token, and a later token never needs an entry that an earlier one did not leave.
 """
 
 from __future__ import annotations
@@ -15,13 +17,15 @@ def layer_count_at(position: int, most: int, least: int, horizon: int) -> int:
 
 
 def executed_layers(count: int, warmup: int, layers: int) -> list[int]:
-    """Those layers: the first `warmup` of them, and of the `layers` of the model the last."""
+    """The `count` layers that run: the first `warmup` layers, and the last of the model's `layers` layers."""
     return [*range(min(warmup, count)), *range(layers - max(count - warmup, 0), layers)]
 
 
 def total_layer_runs(tokens: int, most: int, least: int, horizon: int) -> int:
-    """Layers that the first `tokens` of an answer run in all, in closed form: an a-th layer is there as long as the decay is
-    less than half a layer below it."""
+    """The total number of layers that the first `tokens` of an answer run, in closed form.
+
+    An a-th layer runs as long as the decay is less than half a layer below it.
+    """
     if most == least:
         return tokens * most
     last = (horizon * (2 * (most - a) + 1) // (2 * (most - least)) for a in range(least + 1, most + 1))

@@ -1,4 +1,4 @@
-"""Which rows of a pass go on: those that drew most of the attention of the layer below."""
+"""Select the rows of a pass that go on: those that drew the most attention in the layer below."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from decodescope.engine.model.forward.feed import Feed
 
 
 class RowPruner:
-    """The rows that are left of a pass. In front of each of some layers a share of them goes on, at least one: those to
-    which the others gave most in the layer below, summed over heads and rows, as PoWER-BERT scores them. Rows whose
-    logits are asked for always go on. Of a model that reads from left to right a row's sum is divided by how many could
-    see it.
+    """The remaining rows of a pass.
+
+    In front of each of the given layers, a share of them goes on, at least one. These are the rows that received the most
+    attention in the layer below, summed over heads and rows, as PoWER-BERT scores them. Rows with requested logits always go
+    on. In a model that reads from left to right, a row's sum is divided by the number of rows that could see it.
 
     left: int64 [R], ascending; None: all
     """
@@ -31,16 +32,16 @@ class RowPruner:
         self.left: Tensor | None = None
 
     def begin(self, feed: Feed) -> None:
-        """A pass begins: all of its rows are there."""
+        """Begin a pass with all of its rows."""
         self.left, self._asked = None, torch.arange(feed.length, device=feed.tokens.device)[feed.rows]
 
     def select(self, layer: int, rows: int, probe: Probe | None) -> Tensor | None:
-        """The rows that run `layer`, of so many that were fed; probe: what the layers below have left behind."""
+        """Select which of the `rows` fed rows run `layer`; None: all. probe: the attention recorded in the layers below."""
         drawn = None if probe is None or layer not in self.at else probe.attention_by_entry(layer - 1)
         if drawn is None:
             return self.left
         here = torch.arange(rows, device=drawn.device) if self.left is None else self.left
-        score = drawn[0].sum(0)[-len(here) :]  # entries that were held before stand first
+        score = drawn[0].sum(0)[-len(here) :]  # earlier cache entries come first
         if self.causal:
             score = score / torch.arange(len(here), 0, -1, device=score.device)
         score = score.masked_fill(torch.isin(here, self._asked), math.inf)
@@ -51,13 +52,15 @@ class RowPruner:
 
 
 def attention_needs(keep: float, at: Collection[int]) -> Needs:
-    """What is asked of a pass: the attention of the layers below those; nothing where all rows go on, since a pass that leaves
-    attention behind rounds otherwise."""
+    """What the pass must record: the attention of the layers below those in `at`.
+
+    Nothing if all rows go on, because a pass that records attention rounds differently.
+    """
     return Needs("columns", frozenset(layer - 1 for layer in at)) if keep < 1 and at else Needs()
 
 
 def pruning_layer_conflict(name: str, at: tuple[int, ...], spec: ModelSpec) -> str | None:
-    """What is wrong with the layers in front of which rows leave, of a model of this shape; None: nothing."""
+    """Explain why a model of this shape cannot prune rows in front of these layers; None: it can."""
     if not at or max(at) < spec.n_layers:
         return None
     way = spec.choose_below("adaptive_depth all_layers")

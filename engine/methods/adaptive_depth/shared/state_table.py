@@ -1,4 +1,4 @@
-"""A table of states by key that holds at most so many bytes."""
+"""A table of states by key, with a limit in bytes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ K = TypeVar("K", bound=Hashable)
 
 
 class StateTable(Generic[K]):
-    """States float [d] by key, in one tensor that grows to the bound. Where there is no room whoever was asked for longest ago
-    leaves. A table of no rows holds nothing."""
+    """States float [d] by key, in one tensor that grows up to the limit.
+
+    If there is no room, the least recently used key leaves. A table with no rows holds nothing.
+    """
 
     def __init__(self, most: int, like: Tensor) -> None:
         """most: bytes;  like: a state [d]."""
@@ -31,8 +33,9 @@ class StateTable(Generic[K]):
         return self._states.nbytes
 
     def states(self, keys: Sequence[K], work: Callable[[list[K]], Tensor]) -> tuple[Tensor, list[bool]]:
-        """The states [T, d] of T keys, and whether each was there; those that were not `work` makes [n, d], each of
-        them once."""
+        """Return the states [T, d] of T keys, and whether each was in the table; `work` computes the missing ones [n, d], each
+        once.
+        """
         there = [key in self._slot for key in keys]
         missing = list(dict.fromkeys(key for key, known in zip(keys, there, strict=True) if not known))
         old = [i for i, known in enumerate(there) if known]
@@ -49,7 +52,7 @@ class StateTable(Generic[K]):
         return states, there
 
     def _keep(self, keys: Sequence[K], states: Tensor) -> None:
-        """Take in new keys, the last of them where there is no room for all."""
+        """Add new keys; if there is no room for all, add the last of them."""
         first = len(keys) - min(len(keys), self.rows)
         keys = keys[first:]
         states = states[first:]

@@ -12,12 +12,13 @@ from ..shared.model_tree import ModelTree, scheduled_chain
 
 @component
 class DraftModel(DrawnDrafter):
-    """Speculative sampling: a chain drawn token by token from the draft model under the target's own sampler, or a tree
-    of `width` chains whose first tokens are drawn without replacement.
+    """Speculative sampling: draw a chain, or a tree of `width` chains, from the draft model under the target's own sampler.
+
+    Tokens are drawn one by one. The first tokens of a tree's chains are drawn without replacement.
 
     Each node is drawn from its parent's distribution, which the draft records. Under a greedy sampler the chain takes the most
-    likely token, the tree the `width` most likely first ones. A chain costs `length` passes of the draft model, so does a
-    tree: its chains grow side by side in one pass a level. A chain's length is the schedule's to decide.
+    likely token; the tree takes the `width` most likely first tokens. A chain costs `length` passes of the draft model. A tree
+    costs the same, because its chains grow together in one pass per level. The schedule decides the length of a chain.
     """
 
     title = "Draft model"

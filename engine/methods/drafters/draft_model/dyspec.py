@@ -15,10 +15,10 @@ from ..shared.model_tree import ModelTree, Siblings, sibling_groups
 
 
 class _TreeSlot(NamedTuple):
-    """A node that may come: the best one is the smallest tuple.
+    """A node that may be added: the best one is the smallest tuple.
 
-    least: minus its value, the estimated probability that the check gets to it;  row: its parent's place in the level;
-    siblings: of which it is the next
+    least: minus its value, the estimated probability that verification reaches it;  row: its parent's place in the level;
+    siblings: the siblings before it
     """
 
     least: float
@@ -28,21 +28,23 @@ class _TreeSlot(NamedTuple):
 
 @component
 class DySpec(DrawnDrafter):
-    """The tree of `nodes` nodes of which the check is expected to reach the most, if it accepts a token with the probability
-    R[y] that the draft model gave it when it was drawn, and goes on to its next sibling with 1 - R[y].
+    """Draft the tree of `nodes` nodes with the most nodes that verification is expected to reach.
 
-    The first slot is under the root, with value 1. The most valuable slot (value v, distribution R) becomes a node: y is
-    drawn from R. It opens a slot below it, of value v R[y] and the draft model's distribution after y, and one beside it,
-    of value v (1 - R[y]) and R without y. Values only fall, so that taking the largest again and again is optimal.
+    The expectation assumes that a token y is accepted with R[y], the draft model's probability when it was drawn. With 1 -
+    R[y], verification goes on to the next sibling.
 
-    One slot at a time asks for one pass of the draft model per node. Here a level is a pass: all slots of a level are drawn
-    that have at least the value of the `nodes`-th best slot known so far, then the level below is read, and in the end the
-    `nodes` best stay. It is the same tree: a slot's value is known before its token, so that no node is dropped for what it
-    turned out to be, which would spoil the check. The deepest level is `length`.
+    The first slot is under the root, with value 1. The most valuable slot (value v, distribution R) becomes a node: y is drawn
+    from R. The node opens two slots. The slot below it has value v R[y] and the draft model's distribution after y. The slot
+    next to it has value v (1 - R[y]) and R without y. Values only fall, so always taking the largest is optimal.
 
-    Under a greedy sampler y is the likeliest token of R instead, R being the draft model's own distribution. Lossless.
-    Costs one pass of the draft model a level. Notes: `values` of the nodes, and the tokens of the step that are `expected`
-    on that assumption, the target's own included.
+    Taking one slot at a time needs one pass of the draft model per node. Here a pass reads a whole level. It draws all slots of
+    the level with at least the value of the `nodes`-th best slot known so far, then reads the level below. In the end the
+    `nodes` best stay. The tree is the same. A slot's value is known before its token, so no node is dropped for its token,
+    which would bias verification. The deepest level is `length`.
+
+    Under a greedy sampler y is the likeliest token of R instead, and R is the draft model's own distribution. Lossless. Costs
+    one pass of the draft model per level. Notes: `values` of the nodes, and the tokens of the step that are `expected` on that
+    assumption, including the target's own.
     """
 
     title = "DySpec (dynamic tree)"
@@ -66,9 +68,9 @@ class DySpec(DrawnDrafter):
         tree = ModelTree(ctx)
         value = {}
         gain = {}
-        # values of the best slots known so far, a heap: the least of them is the bar
+        # values of the best slots known so far, a heap: the smallest is the threshold
         top = [0.0] * (self.nodes - 1) + [1.0]
-        below = {ROOT: 1.0}  # node of the level that was grown last -> value of the slot below it
+        below = {ROOT: 1.0}  # node of the last grown level -> value of the slot below it
         for level in range(1, min(self.depth, ctx.room) + 1):
             frontier = [node for node, v in below.items() if v >= top[0]]
             if not frontier:

@@ -18,30 +18,32 @@ from decodescope.engine.decoding.values.draft import ROOT, Draft
 from ..shared.learner import LOSSES, Learner, gradient_conflict
 from ..shared.model_tree import scheduled_chain
 
-MEMORY = 0.95  # what a token that the target judged leaves of the average before it
+MEMORY = 0.95  # weight of the previous average after each token that the target judged
 
 
 @component
 class Online(DrawnDrafter):
-    """Speculative sampling as `draft_model` does it, by a draft model that is distilled from the target as it goes:
+    """Speculative sampling as in `draft_model`, with a draft model that is distilled from the target during decoding:
 
     1. Where the target rejected a drafted token, the place and the target's distribution there, p, go into a buffer.
-    2. When the buffer has got `every` new places, one gradient step brings the draft model's distributions q at all its places
-       nearer to p: the mean of the soft cross-entropy -sum p log q (`forward`), KL(q || p) (`reverse`), or half of both to
-       the middle (`jsd`). p and q are without the sampler. The text is read anew for it, its last `window` tokens.
+    2. When the buffer holds `every` new places, one gradient step moves the draft model's distributions q at all its places
+       towards p. The loss is the mean of the soft cross-entropy -sum p log q (`forward`), KL(q || p) (`reverse`), or half of
+       both to the middle (`jsd`). p and q are without the sampler. For the step, the model reads the last `window` tokens of
+       the text again.
     3. The buffer is cleared but for its last `keep` places, and the draft model reads the text again.
 
-    Updates fall between a check and the next draft, so the q of every node is the distribution that drew it, and the text
-    keeps the target's distribution at every moment. What learns is a copy of the draft model in this session alone: its
-    file, and whoever else drafts with it, see nothing of it, and the next session begins anew.
+    Updates happen between a verification and the next draft. So the q of every node is the distribution that drew it, and the
+    text always keeps the target's distribution. Only this session's copy of the draft model is trained. The model file and
+    other users of the model do not change, and the next session starts from the original weights.
 
-    Costs, an update: a pass and its gradient over the window, and a pass over the text. Memory: once something was learned
-    18 bytes a parameter in half precision, 20 in float32, and V numbers a place. Notes, `online`: `updates`, `loss` of the
+    An update costs a pass and its gradient over the window, and a pass over the text. After the first update, memory is 18
+    bytes per parameter in half precision, 20 in float32, and V numbers per place. Notes, `online`: `updates`, `loss` of the
     last one before its step, `buffer`, `accepted` (moving average of the share of judged tokens), `bytes`, `learn_us`.
 
-    The paper learns over a stream of requests, here a session is one text. The authors update every 8 requests, at a rate
-    of 1e-4 with a draft of 160 M parameters; ours is for one of 1 M. Their released trainer marks the last token of every
-    check, a bonus too, and takes the distribution that follows it; ours takes the distribution that rejected. `keep` is ours.
+    The paper learns over a stream of requests; here a session is one text. The authors update every 8 requests, at a rate of
+    1e-4 with a draft of 160 M parameters. The rate here is for a draft of 1 M. Their released trainer marks the last token of
+    every verification, also a bonus token, and takes the distribution that follows it. This code takes the distribution that
+    rejected. `keep` is an addition of this project.
     """
 
     title = "Online speculative decoding"
@@ -100,7 +102,7 @@ class Online(DrawnDrafter):
         self._lane: Lane = ctx.lanes["draft"]
         if isinstance(
             self._lane.decoder, Learner
-        ):  # a run that begins again begins with what was never taught
+        ):  # a restarted run begins with the untrained draft model
             self._lane.truncate(0)
         self._lane.decoder = self._learner = Learner.from_decoder(self._lane.decoder, self.learning_rate)
         self._places: list[tuple[int, Tensor]] = []  # position of the refused token, and p [V] there
@@ -118,7 +120,7 @@ class Online(DrawnDrafter):
 
     def observe(self, outcome: DraftOutcome) -> None:
         drafted, path = len(outcome.draft), outcome.verdict.path
-        if not drafted or outcome.verdict.token is None:  # nothing was judged, or the text is at its end
+        if not drafted or outcome.verdict.token is None:  # nothing was judged, or the text has ended
             return
         refused = len(path) < drafted
         self._average(len(path), refused)
@@ -144,7 +146,7 @@ class Online(DrawnDrafter):
         self._loss = self._learner.learn(self._text[start:last], start, rows, p, self.loss)
         self._places = self._places[len(self._places) - self.replay_size :] if self.replay_size else []
         self._new = 0
-        self._lane.truncate(0)  # its keys and values are those of the weights before
+        self._lane.truncate(0)  # its keys and values come from the old weights
         self._lane.read(self._text[:-1])
         self._us = clock.elapsed_us(began, clock.mark())
 

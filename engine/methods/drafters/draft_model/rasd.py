@@ -21,25 +21,25 @@ from ..shared.ngrams import SuffixIndex
 from ..shared.trees import BeamPool
 from ..shared.union import frequent_prefixes, merge_trees
 
-HITS = 1000  # places that are counted, of the datastore and of the text each
+HITS = 1000  # places counted, for the datastore and for the text each
 
 
 @component
 class RASD(Drafter):
-    """Retrieval-augmented speculative decoding: two trees, fused.
+    """Retrieval-augmented speculative decoding: fuse two trees.
 
-    The draft model grows a tree as EAGLE-2 does: level by level the `width` nodes with the highest probability of their
-    path get `width` continuations each, and the best `nodes` of all stay. A search takes the longest suffix of the text, of
-    `longest` down to `shortest` tokens, that stood before, in the text itself and in the datastore, and what followed it.
-    Pruned: a continuation stays if its first token is among the `first` likeliest of the draft model, whose distribution
-    after the root is there anyway. The `retrieved` most frequent prefixes of these are the second tree. Fused: each of its
-    paths follows the first tree as far as it can, and what is left of it is added there, so that the draft has the paths of
-    both trees, each once, and under a greedy sampler is accepted at least as far as either.
+    The draft model grows a tree as EAGLE-2 does: level by level the `width` nodes with the highest probability of their path
+    get `width` continuations each, and the best `nodes` of all stay. A search finds earlier occurrences of the longest suffix
+    of the text, of `longest` down to `shortest` tokens, in the text itself and in the datastore. It takes what followed them.
+    Pruning: a continuation stays if its first token is among the `first` likeliest of the draft model. The draft model's
+    distribution after the root is already known. The `retrieved` most frequent prefixes of these continuations are the second
+    tree. Fusion: each path of the second tree follows the first tree as far as it can, and its rest is added there. So the
+    draft has the paths of both trees, each once. Under a greedy sampler it is accepted at least as far as either tree.
 
-    Chosen without chance: lossless under any sampler. Costs one pass of the draft model a level; nothing for the search. The
-    authors' drafter is EAGLE-2's head; that prefixes are ranked by how often they occur is our choice (their ranking is
+    The draft is chosen without chance: lossless under any sampler. Costs one pass of the draft model per level; the search is
+    free. The authors' drafter is EAGLE-2's head. Ranking prefixes by frequency is a choice of this project (their ranking is
     recalled, not verified). Notes: `origin` of each node, "model", "retrieval" or "both"; `suffix` and `hits`, its length and
-    the places found, of the text and of the datastore; `pruned`, the continuations that were dropped.
+    the places found, for the text and for the datastore; `pruned`, the dropped continuations.
     """
 
     title = "RASD (draft model and retrieval)"
@@ -110,7 +110,7 @@ class RASD(Drafter):
         return Draft(tokens, parents, source=source, notes={"origin": origin, **notes})
 
     def _model_tree(self, ctx: Context) -> tuple[tuple[list[int], list[int]], Tensor]:
-        """The draft model's tree (tokens, parents), and its law [V] after the root."""
+        """The draft model's tree (tokens, parents), and its distribution [V] after the root."""
         tree = ModelTree(ctx)
         beam = BeamPool(self.width)
         deepest = min(self.depth, ctx.room)
@@ -133,7 +133,7 @@ class RASD(Drafter):
         return ([beam.tokens[x] for x in keep], [place[beam.parents[x]] for x in keep]), laws[0][0]
 
     def _search_tree(self, ctx: Context, law: Tensor) -> tuple[tuple[list[int], list[int]], dict[str, Any]]:
-        """The tree of what followed the text's end before and begins with a token that `law` [V] likes; and the notes."""
+        """The tree of earlier continuations that begin with a likely token of `law` [V], and the notes."""
         length, text = min(self.retrieved_depth, ctx.room), ctx.tokens
         here, ends = self._find_earlier(text)
         there, low, high = self._store.find_longest(text, self.max_suffix, self.min_suffix)
@@ -145,13 +145,13 @@ class RASD(Drafter):
             rows = np.concatenate([rows, self._store.windows(places, there, length)])
         likely = law.topk(min(self.top_k, len(law))).indices.cpu().numpy()
         kept = rows[np.isin(rows[:, 0], likely)]
-        kept = kept[np.lexsort(kept.T[::-1])] if len(kept) else kept  # equal prefixes side by side
+        kept = kept[np.lexsort(kept.T[::-1])] if len(kept) else kept  # equal prefixes become adjacent
         tokens, parents, _ = frequent_prefixes(kept, self.retrieved_nodes)
         pruned = int((rows[:, 0] >= 0).sum()) - len(kept)
         return (tokens, parents), {"suffix": [here, there], "hits": [len(ends), high - low], "pruned": pruned}
 
     def _find_earlier(self, text: list[int]) -> tuple[int, list[int]]:
-        """The length of the longest suffix that stood in the text before, 0 if none did, and where it ended, latest first."""
+        """The length of the longest suffix that occurred earlier in the text (0: none), and where it ended, latest first."""
         self._index.extend(text)
         for n in range(min(self.max_suffix, len(text) - 1), self.min_suffix - 1, -1):
             ends = self._index.ends(text[-n:])

@@ -17,14 +17,15 @@ from ..shared.model_tree import MOST, ModelTree, tree_size_conflict
 
 @component
 class RSDC(DrawnDrafter):
-    """Recursive speculative decoding with constant branching: every node of level d has b_d children, drawn from the draft
-    model's distribution without replacement, and checked in the order in which they were drawn. A distribution with fewer
-    tokens than b_d gives as many as it has.
+    """Recursive speculative decoding with constant branching: every node of level d has b_d children.
 
-    The paper takes the b_d largest of log q + Gumbel noise; here they are drawn one after the other from what the earlier
-    ones leave, which is the same distribution of ordered tokens, takes one uniform a child, and hands the rule the
-    distribution that each child came from. Under a greedy sampler the children are the b_d most likely tokens. b = 1, 1,
-    ... is a chain. Lossless. Costs one pass of the draft model a level, all its nodes at once.
+    They are drawn from the draft model's distribution without replacement, and verified in the order in which they were drawn.
+    A distribution with fewer tokens than b_d gives as many as it has.
+
+    The paper takes the b_d largest of log q + Gumbel noise. Here children are drawn one after the other, each from what the
+    earlier ones leave. The distribution of ordered tokens is the same. It takes one uniform per child, and gives the rule the
+    distribution that each child came from. Under a greedy sampler the children are the b_d most likely tokens. b = 1, 1, ... is
+    a chain. Lossless. Costs one pass of the draft model per level, all its nodes at once.
     """
 
     title = "RSD-C (constant branching)"

@@ -17,10 +17,10 @@ from ..shared.model_tree import ModelTree, Siblings, sibling_groups
 
 
 class _BeamSlot(NamedTuple):
-    """A child that may come next under a node of the level above: the best slot is the smallest tuple.
+    """A possible next child of a node in the level above: the best slot is the smallest tuple.
 
-    least: minus its score G';  row: the node's place in the level;  phi: log probability of the node's sequence and of
-    nothing that came earlier under it;  siblings: of which it is the next
+    least: minus its score G';  row: the node's place in the level;  phi: log probability of the node's sequence without the
+    earlier siblings under it;  siblings: the siblings before it
     """
 
     least: float
@@ -31,20 +31,22 @@ class _BeamSlot(NamedTuple):
 
 @component
 class RSDS(DrawnDrafter):
-    """Recursive speculative decoding with stochastic beam search: a level holds the `width` continuations of the level above
-    with the largest perturbed scores G', whichever nodes they continue.
+    """Recursive speculative decoding with stochastic beam search.
 
-    Each node has phi, the log probability of its path, and G, its phi with Gumbel noise. Its continuations get Gumbel noise
-    on theirs under the condition that the largest of them is G. So the sequences of a level are drawn without replacement
-    from the draft model's distribution of sequences, and siblings, in falling G', from its distribution of tokens.
+    A level holds the `width` continuations of the level above with the largest perturbed scores G', whichever nodes they
+    continue.
 
-    The paper perturbs all V continuations of a node, then sorts. Here they come in falling order, each when it is asked
-    for: the best has the score G; the one after a score g has a Gumbel of location phi + log(mass left), cut off at g;
-    which token it is, is an independent draw from what is left. The same distribution, at two uniforms a node. A score says
-    only whether there is one more child, never which one, so that the check stays exact.
+    Each node has phi, the log probability of its path, and G, its phi with Gumbel noise. Its continuations also get Gumbel
+    noise, under the condition that the largest of them is G. So the sequences of a level are drawn without replacement from the
+    draft model's distribution of sequences. Siblings, in falling G', are drawn from its distribution of tokens.
 
-    Under a greedy sampler nothing is perturbed, which makes it beam search on the draft model. width 1 is a chain. Lossless.
-    Costs one pass of the draft model a level. Notes: `scores`, G' of each node, and `phi`, in nats.
+    The paper perturbs all V continuations of a node, then sorts. Here they are generated lazily, in falling order. The best has
+    the score G. The next one after a score g has a Gumbel of location phi + log(mass left), cut off at g. Its token is an
+    independent draw from what is left. The distribution is the same, with two uniforms per node. A score only decides whether
+    there is one more child, never which one, so verification stays exact.
+
+    Under a greedy sampler nothing is perturbed, so it is beam search on the draft model. width 1 is a chain. Lossless. Costs
+    one pass of the draft model per level. Notes: `scores`, G' of each node, and `phi`, in nats.
     """
 
     title = "RSD-S (stochastic beam search)"
@@ -108,7 +110,7 @@ def _best_log_probability(phi: float, siblings: Siblings) -> float:
 
 
 def draw_gumbel_below(location: float, bound: float, chance: Chance, position: int) -> float:
-    """A Gumbel draw of `location` that is known to lie below `bound`: location - log(exp(location - bound) - log u)."""
+    """A Gumbel draw with `location`, conditioned to be below `bound`: location - log(exp(location - bound) - log u)."""
     spread, above = -math.log(1.0 - chance.uniform(position, "draft")), location - bound
     if above < 0 < spread:
         return location - math.log(math.exp(above) + spread)

@@ -14,28 +14,29 @@ from decodescope.engine.decoding.values.draft import ROOT, Draft
 from ..shared.model_tree import ModelTree
 from ..shared.trees import SHAPED, SequoiaTable, Template, TemplateGrowth, sequoia_tree
 
-# Probability that the first, second, ... child of a node is the accepted one: measured on the shipped pair lab and lab-draft
+# Probability that the first, second, ... child of a node is the accepted one. Measured on the shipped pair lab and lab-draft
 # with trees of one level and 8 nodes, 670 places in 8 texts of 60 tokens, under greedy, T = 0.6 and T = 1 alike.
 RATES = (0.64, 0.1, 0.037, 0.028, 0.034, 0.019, 0.019, 0.006)
-PRIOR = 32  # places' worth of RATES that a measured vector begins with
-EVERY = 16  # steps after which a tree is made for what was measured since
+PRIOR = 32  # weight of RATES, in places, at the start of a measured vector
+EVERY = 16  # steps between rebuilds of the tree from the measured rates
 
 
 @component
 class Sequoia(DrawnDrafter):
-    """A tree of fixed shape, of which every child is drawn without replacement from the draft model's distribution after
-    its parent and checked in the order of the draws. The shape has the most expected accepted tokens of all trees of at
-    most `nodes` nodes and `depth` levels, if the b-th child of any node is the accepted one with probability P[b].
+    """Draft a tree of fixed shape.
 
-    P is RATES; or, with rates "measured", the share of the places visited by the check so far, among those that had a b-th
-    child, at which that child was accepted, with RATES counted as 32 places. The original measures it beforehand, with a
-    wide tree of one level. The tree is made anew every 16 steps, for the steps to come, so that the text's distribution
-    stays exact.
+    Each child is drawn without replacement from the draft model's distribution after its parent. Children are verified in the
+    order of the draws. Of all trees with at most `nodes` nodes and `depth` levels, the shape has the most expected accepted
+    tokens. The expectation assumes that the b-th child of any node is the accepted one with probability P[b].
 
-    With `fit` the size and depth within these limits are those with the most expected tokens per microsecond of a step:
+    P is RATES, unless rates is "measured". Then P[b] is a share of the places that verification visited so far and that had a
+    b-th child: those that accepted this child. RATES counts as 32 places. The original measures P beforehand, with a wide tree
+    of one level. Every 16 steps the tree is rebuilt for the following steps, so the text's distribution stays exact.
+
+    With `fit`, size and depth within these limits are those with the most expected tokens per microsecond of a step. A step is
     depth passes of the draft model and one of the target, timed on this device (the paper's hardware-aware step).
 
-    Under a greedy sampler the children are the most likely tokens. Lossless. Costs one pass of the draft model a level, all
+    Under a greedy sampler the children are the most likely tokens. Lossless. Costs one pass of the draft model per level, all
     its nodes at once. Notes: `ranks` of the nodes, and the tokens `expected` of a step.
     """
 

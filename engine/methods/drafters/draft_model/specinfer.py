@@ -21,24 +21,24 @@ from ..shared.union import merge_trees
 
 @component
 class SpecInfer(Drafter):
-    """`models` draft models each expand a tree by one list of branching numbers: a node of level d has b_d children in the
-    tree of its model. The trees share the root, and the target reads all of them in one pass.
+    """Expand one tree per draft model, for `models` draft models, and verify all trees in one pass of the target.
+
+    The trees share the root and one list of branching numbers: a node of level d has b_d children in the tree of its model.
 
     Under a greedy sampler the children are the b_d most likely tokens, and the trees are merged: a path that several models
-    propose is one node. Under a sampler that draws they are b_d independent draws, with replacement, and none is merged: a
-    token that was drawn twice is two chances for the check, each with the distribution of its own model, and one merged
-    node would hide the second, which bends the distribution of the text. So equal tokens stay siblings, and each goes on in
-    its own tree.
+    propose is one node. Under a random sampler the children are b_d independent draws, with replacement, and none is merged. A
+    token drawn twice gives verification two chances, each with the distribution of its own model. One merged node would hide
+    the second chance and bias the distribution of the text. So equal tokens stay siblings, and each continues in its own tree.
 
-    The check is multi-step: a rejected child takes its distribution off what is left of the target's (rule `lossless`),
-    whichever model's distribution it is. The paper tries children in random order; here it is the order of the models, then
-    of the draws: an order that no token decides leaves the check exact. The models are used as they come; the paper trains
-    the second on what the first gets wrong (boosting, recalled). It branches by 1,1,3,1,1,1,1,1 (recalled); the default
-    here is smaller.
+    Verification is multi-step: a rejected child's distribution, from whichever model, is subtracted from the rest of the
+    target's (rule `lossless`). The paper tries children in random order; here the order is that of the models, then of the
+    draws. Verification stays exact because no token decides the order. The models are used as they are. The paper trains the
+    second on what the first gets wrong (boosting, recalled). It branches by 1,1,3,1,1,1,1,1 (recalled); the default here is
+    smaller.
 
-    Costs a pass of every model a level. Notes, nodes in the draft's order: `models`, the numbers of the models that propose
-    the path to a node; `drawn_by`, the one that drew this very node, where nodes were drawn; `merged`, the proposals that
-    repeat the path of another one.
+    Costs one pass of every model per level. Notes, nodes in the draft's order: `models`, the numbers of the models that propose
+    the path to a node; `drawn_by`, the model that drew this very node, if nodes were drawn; `merged`, the proposals that repeat
+    the path of another one.
     """
 
     title = "SpecInfer (several draft models)"
@@ -67,12 +67,12 @@ class SpecInfer(Drafter):
 
     @property
     def lanes(self) -> tuple[str, ...]:  # type: ignore[override] # depends on a knob
-        """One role a model."""
+        """One role per model."""
         return DRAFTS[: self.models]
 
     @property
     def proposes(self) -> Proposal:  # type: ignore[override] # depends on a knob
-        """Siblings come from one law, or each from that of its model."""
+        """Siblings come from one distribution, or each from that of its model."""
         return "iid" if self.models == 1 else "mixed"
 
     @property

@@ -21,18 +21,19 @@ from ..shared.ngrams import NgramCounts, SuffixIndex
 
 @component
 class Staged(Drafter):
-    """Speculation in two stages. A table guesses the next tokens, the draft model reads them in one pass and keeps what it
-    would have written, by the rule `lossless`, and adds a token of its own; and so on, until `length` tokens stand. The target
-    then checks these as a chain that the draft model has drawn alone, which is what the first check makes of them: the text
-    keeps the target's distribution.
+    """Speculation in two stages.
 
-    The table is made of the text itself: of the `ngram`-grams seen so far the most frequent follower, backing off to shorter
-    ones, or what followed the same tokens the last time (`lookup`). Only committed tokens are entered. The paper's table is
-    a Katz back-off model that was counted on a corpus before, and its draft is a tree; here it is a chain.
+    A table guesses the next tokens. The draft model verifies them in one pass by the rule `lossless`, and adds a token of its
+    own. This repeats until there are `length` tokens. The target then verifies them as a chain that the draft model has drawn
+    alone. The first verification guarantees this, so the text keeps the target's distribution.
 
-    Costs at most `length` passes of the draft model, and one fewer for every guess that is kept. Notes: `stage` of each
-    token, 0 guessed by the table and kept, 1 written by the draft model; `passes` of the draft model; `guessed`, tokens
-    that it read from the table.
+    The table is built from the text itself. It gives the most frequent follower of the `ngram`-grams seen so far, backing off
+    to shorter ones, or what followed the same tokens the last time (`lookup`). Only committed tokens are entered. The paper's
+    table is a Katz back-off model counted on a corpus beforehand. Its draft is a tree; here it is a chain.
+
+    Costs at most `length` passes of the draft model, and one fewer for every accepted guess. Notes: `stage` of each token, 0
+    guessed by the table and accepted, 1 written by the draft model; `passes` of the draft model; `guessed`, tokens that it read
+    from the table.
     """
 
     title = "Staged speculation"
@@ -95,9 +96,10 @@ class Staged(Drafter):
 
 
 class _DraftChain:
-    """What the draft model has written since the root, step by step.
+    """The tokens that the draft model has written since the root, step by step.
 
-    text: committed tokens and those drafted;  state: the sampler's, after them;  laws: float [V] of each drafted token
+    text: committed and drafted tokens;  state: the sampler's, after them;  laws: the distribution float [V] of each drafted
+    token
     """
 
     def __init__(self, ctx: Context):
@@ -112,11 +114,11 @@ class _DraftChain:
 
     @property
     def tokens(self) -> list[int]:
-        """Those drafted."""
+        """The drafted tokens."""
         return self.text[len(self.ctx.tokens) :]
 
     def step(self, guess: list[int]) -> None:
-        """One pass of the draft model over what it lacks of the text and the guess; what it keeps, and one token more."""
+        """Run the draft model once over the unread text and the guess; append the accepted guesses and one token more."""
         lane, sampler = self.lane, self.ctx.sampler
         read = min(lane.common_prefix_length(self.text), len(self.text) - 1)
         lane.truncate(read)
@@ -139,7 +141,7 @@ class _DraftChain:
         self.passes, self.guessed = self.passes + 1, self.guessed + len(guess)
 
     def to_draft(self) -> Draft:
-        """The chain, each token drawn from the draft model's law at its place."""
+        """The chain; each token was drawn from the draft model's distribution at its position."""
         tokens, source = self.tokens, self.lane.decoder.spec.name
         notes = {"stage": self.stage, "passes": self.passes, "guessed": self.guessed} if tokens else None
         if not self.laws:
@@ -151,7 +153,7 @@ class _DraftChain:
 
 
 class _DraftChance(Chance):
-    """The chance of a check within a draft: the first `token` draw at a position stays that of the text."""
+    """Random draws for a verification within a draft; the first `token` draw at a position stays reserved for the text."""
 
     def __init__(self, chance: Chance):
         self._chance = chance

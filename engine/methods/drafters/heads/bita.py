@@ -12,7 +12,7 @@ from decodescope.engine.decoding.values.draft import Draft
 from ..shared.slot_drafter import SLOTS, SlotDrafter
 from ..shared.trees import SHAPED, TemplateGrowth, shaped_tree
 
-# How often the guess of rank 0, 1, ... is right, by mask token, for a file that does not say.
+# How often the guess of rank 0, 1, ... is right, per mask token, for a file that does not record it.
 RATES = tuple(
     tuple(x * 0.7**k for x in (0.5, 0.13, 0.07, 0.05, 0.03, 0.025, 0.02, 0.015, 0.01, 0.01))
     for k in range(16)
@@ -21,19 +21,23 @@ RATES = tuple(
 
 @component
 class BiTA(SlotDrafter):
-    """Bi-directional tuning. Behind the root and behind every candidate hangs a group of m mask tokens; number k (from 0) is a
-    row in which the target guesses the token k + 2 after its place. The group where the accepted path ends makes the next
-    candidates, so every pass checks and drafts, whichever candidates are right: 1 + N candidates cost (1 + N)(1 + m) rows.
+    """Bi-directional tuning.
 
-    What is trained are the m embeddings and a prefix, P keys and values in every layer, [L, 2, H_kv, P, D]. Slots see it and no
-    other row does: the logits of root and candidates are those of the check without both, and no cache ever holds it.
+    A group of m mask tokens follows the root and every candidate. In the row of mask token k (from 0), the target guesses the
+    token k + 2 after the group's place. The group at the end of the accepted path makes the next candidates. So every pass
+    verifies and drafts, whichever candidates are right. 1 + N candidates cost (1 + N)(1 + m) rows.
 
-    The candidates are a tree of `nodes` nodes, which combines guesses of the group as Medusa combines those of its heads: it
-    has the most expected tokens under the rank accuracies measured in training. The authors' code has a full tree, or one in
-    which the best of each level alone goes on, and runs it without a cache; their rule for samplers that draw compares with the
-    mask token's law, but draws what replaces a rejected candidate from the target's. Here candidates are chosen without chance,
-    so lossless under any sampler with the rule `lossless`. Their prefix stands before the text; ours is as far from every row,
-    since its keys meet queries that are not rotated, and a long text does not move it away. The first step has no guesses.
+    The trained parts are the m embeddings and a prefix: P keys and values in every layer, [L, 2, H_kv, P, D]. Only the mask
+    tokens see the prefix. So the logits of root and candidates are the same as without masks and prefix, and no cache ever
+    holds the prefix.
+
+    The candidates are a tree of `nodes` nodes. It combines the group's guesses as Medusa combines those of its heads: it has
+    the most expected tokens under the rank accuracies measured in training. The authors' code has a full tree, or one in which
+    only the best of each level goes on, and runs it without a cache. Their rule for random samplers compares with the mask
+    token's distribution, but draws the replacement of a rejected candidate from the target's. Here candidates are chosen
+    without chance, so the method is lossless under any sampler with the rule `lossless`. The authors' prefix precedes the text.
+    Here the prefix is equally far from every row, because its keys meet queries that are not rotated; a long text does not move
+    it away. The first step has no guesses.
     """
 
     title = "BiTA (mask tokens and a prefix)"

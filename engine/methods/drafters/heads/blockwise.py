@@ -14,16 +14,17 @@ from ..shared.head_tree import HeadState
 
 @component
 class Blockwise(HeadState):
-    """The heads read the target's final feature [d] of the token before the root; head k guesses the token k + 1 after the
-    root, whatever stands between. Each gives its likeliest token, and these make one chain. The target reads it, which
-    checks this block and gives the heads the state for the next one in the same pass.
+    """The heads read the target's final feature [d] of the token before the root.
 
-    The paper's head 1 is the target itself, so its k is our number of heads and one. Its rule, the longest prefix that
-    head 1 would have chosen, is exact matching: greedy text is the target's. Chosen without chance, so lossless under any
-    sampler with the lossless rule. The paper's looser rules are not here: a token within the target's top k, within a
-    distance where tokens are numbers, a least block length. They change greedy text, which no rule of ours does.
-    Costs one pass of the heads and the unembedding. At the first step after a prompt of one token the target has no state
-    yet and nothing is drafted.
+    Head k guesses the token k + 1 after the root, whatever the tokens between are. The likeliest tokens of all heads make one
+    chain. One pass of the target verifies this block and gives the heads the state for the next one.
+
+    The paper's head 1 is the target itself, so its k is the number of heads here plus one. Its rule, the longest prefix that
+    head 1 would have chosen, is exact matching: greedy text is the target's. The draft is chosen without chance, so it is
+    lossless under any sampler with the lossless rule. The paper's looser rules are left out: a token within the target's top k,
+    a token within a distance where tokens are numbers, a minimum block length. They change greedy text, which no rule here
+    does. Costs one pass of the heads and the unembedding. At the first step after a prompt of one token, the target has no
+    state yet and nothing is drafted.
     """
 
     title = "Blockwise parallel decoding"

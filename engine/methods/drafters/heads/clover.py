@@ -16,7 +16,7 @@ from ..shared.feature_walk import FeatureWalk
 from ..shared.head_tree import HeadTree
 from ..shared.trees import SHAPED, TemplateGrowth
 
-# How often the guess of rank 0, 1, ... is right, by head, for heads whose file does not say.
+# How often the guess of rank 0, 1, ... is right, per head, for files that do not record it.
 RATES = tuple(
     tuple(x * 0.9**k for x in (0.55, 0.13, 0.07, 0.05, 0.03, 0.025, 0.02, 0.015, 0.01, 0.01))
     for k in range(16)
@@ -25,16 +25,17 @@ RATES = tuple(
 
 @component
 class Clover(HeadTree):
-    """Three parts on the target's final feature [d] of the token before the root. The *augmenting block*, a decoder layer with
-    a cache of its own, reads the features of the whole text, each with the token that came after it. The *regressive
-    connection*: head k goes on from the state of head k - 1, and takes in the token that was drafted there. The *attention
-    decoder* says how much of it: the token is the only key, and a cosine for each of its heads takes the place of softmax.
-    So guesses depend on the way to them, as Hydra's do and Medusa's do not.
+    """Three parts read the target's final feature [d] of the token before the root.
 
-    The tree is fixed, with the most expected tokens under the rank accuracies measured when the heads were trained; the
-    authors' first has Medusa's, their second one grows by probability. Chosen without chance: lossless with the lossless
-    rule. Costs one pass of the block over what was accepted, and one head and the unembedding a level, all nodes of it at
-    once. The parts are those of Clover-2's code; how the first Clover laid its own out is recalled only.
+    The *augmenting block*, a decoder layer with its own cache, reads the features of the whole text, each with the token that
+    came after it. The *regressive connection*: head k continues from the state of head k - 1, and reads the token drafted
+    there. The *attention decoder* weights that token: the token is the only key, and a cosine per attention head replaces the
+    softmax. So guesses depend on the path to them, as Hydra's do and Medusa's do not.
+
+    The tree is fixed, with the most expected tokens under the rank accuracies measured when the heads were trained. The
+    authors' first version has Medusa's tree; their second one grows by probability. The draft is chosen without chance:
+    lossless with the lossless rule. Costs one pass of the block over the accepted tokens. Each level costs one head and the
+    unembedding, all its nodes at once. The parts are those of Clover-2's code; the layout of the first Clover is recalled only.
     """
 
     title = "Clover"

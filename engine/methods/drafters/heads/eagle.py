@@ -24,21 +24,23 @@ from decodescope.engine.model.heads.files import missing_reason
 from ..shared.feature_walk import FeatureWalk
 from ..shared.trees import PATH, SHAPED, TemplateGrowth, shaped_tree
 
-# How often the guess of rank 0, 1, ... is right at any level, for a layer whose file does not say.
+# How often the guess of rank 0, 1, ... is right at any level, for a file that does not record it.
 RATES = ((0.6, 0.13, 0.06, 0.04, 0.025, 0.02, 0.015, 0.01),)
 
 
 @component
 class Eagle(DrawnDrafter):
-    """EAGLE-1. Slot t of the layer reads (f_t, e(t+1)), the target's final feature of token t and the embedding of the
-    token after it, and guesses f_{t+1}, of which the unembedding makes the distribution of token t + 2. After a check the
-    true features of what was accepted are read, in one pass, and stay in the layer's own cache. Then a fixed tree grows
-    level by level on guessed features; what it puts into the cache is dropped.
+    """EAGLE-1.
 
-    Under a sampler that draws, siblings are drawn without replacement from the guessed distribution, under the same
-    sampler; under a greedy one they are the most likely tokens. Lossless. Costs one pass of the layer and the unembedding a
-    level; the first level rests on true features, the deeper ones on guesses. The tree has the most expected tokens under
-    the rank accuracies measured in training; the original's is a fixed one of 25 nodes.
+    Slot t of the layer reads (f_t, e(t+1)): the target's final feature of token t and the embedding of the next token. It
+    guesses f_{t+1}, from which the unembedding gives the distribution of token t + 2. After a verification, one pass reads the
+    true features of the accepted tokens into the layer's own cache. Then a fixed tree grows level by level on guessed features.
+    Its entries in the cache are dropped.
+
+    Under a random sampler, siblings are drawn without replacement from the guessed distribution, under the same sampler. Under
+    a greedy sampler they are the most likely tokens. Lossless. Costs one pass of the layer and the unembedding per level. The
+    first level uses true features, the deeper ones guesses. The tree has the most expected tokens under the rank accuracies
+    measured in training; the original's is a fixed one of 25 nodes.
     """
 
     title = "EAGLE-1"
@@ -96,7 +98,7 @@ class Eagle(DrawnDrafter):
     def _grow(
         self, ctx: Context, growth: TemplateGrowth, logits: Tensor, laws: list[Drawn], us: list[float | None]
     ) -> None:
-        """Choose or draw the children of every open place from its row of logits [R, V]; note laws and uniforms."""
+        """Choose or draw the children of every open place from its row of logits [R, V]; record distributions and uniforms."""
         sampler = ctx.sampler
         wanted = [growth.child_count(place) for place in growth.open]
         if sampler.greedy:
@@ -125,7 +127,7 @@ class Eagle(DrawnDrafter):
     def _map_open_rows(
         self, work: Callable[[Tensor, Any], Tensor], growth: TemplateGrowth, logits: Tensor
     ) -> Tensor:
-        """float [R, V]: what is made of each open place's row of logits [R, V] under its own state."""
+        """float [R, V]: the result of `work` on each open place's row of logits [R, V] under its own state."""
         return torch.stack([work(row, place.state) for row, place in zip(logits, growth.open, strict=True)])
 
     def observe(self, outcome: DraftOutcome) -> None:
@@ -133,7 +135,7 @@ class Eagle(DrawnDrafter):
 
 
 def path_scores(growth: TemplateGrowth, q: Tensor) -> list[float]:
-    """Per node the sum of log q, in nats, over its path; q float [N, V], what each was drawn from."""
+    """Per node the sum of log q, in nats, over its path; q float [N, V] is the distribution that each node was drawn from."""
     scored: list[float] = []
     shares = q.gather(1, torch.tensor(growth.tokens, device=q.device)[:, None])[:, 0].tolist()
     for share, parent in zip(shares, growth.parents, strict=True):

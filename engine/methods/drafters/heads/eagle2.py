@@ -14,17 +14,18 @@ from ..shared.beam_tree import BeamTree
 
 @component
 class Eagle2(BeamTree):
-    """EAGLE-1's layer, a dynamic tree. A node's score is the sum of log q over its path: what the draft holds its chance to
-    be accepted for. The root gets its `width` likeliest continuations. Then, `depth` - 1 times, the best `width` nodes of the
-    last level are read in one pass, on guessed features, and each gets `width` continuations. Of all nodes seen the `nodes`
-    with the highest scores are drafted. No node has a higher score than its parent, and where both are equal (a q of 1) the
-    parent counts more, so these are a tree, and no other tree out of the pool has a larger sum of scores. A pass that could
-    not change the choice any more is left out.
+    """EAGLE-1's layer with a dynamic tree.
 
-    Nodes are chosen without chance, also under a sampler that draws: one-hot for the rule, hence lossless. Scores are then
-    under the distribution after the sampler, by which nodes are accepted; the original scores before it. Costs a pass of
-    the layer and the unembedding a level. The paper's tree is nodes=59, depth=8, width=10 (60 with the root, 7 passes
-    ahead); ours is smaller by default, since on a CPU a pass of many rows is no cheaper by the row.
+    A node's score is the sum of log q over its path, the draft's estimate of its log acceptance probability. The root gets its
+    `width` likeliest continuations. Then, `depth` - 1 times, one pass reads the best `width` nodes of the last level, on
+    guessed features, and each gets `width` continuations. Of all nodes seen, the `nodes` with the highest scores are drafted.
+    No node has a higher score than its parent; if both are equal (a q of 1), the parent ranks first. So these nodes are a tree,
+    and no other tree from the pool has a larger sum of scores. A pass that can no longer change the choice is skipped.
+
+    Nodes are chosen without chance, also under a random sampler: they are one-hot for the rule, hence lossless. Scores then use
+    the distribution after the sampler, by which nodes are accepted; the original scores before it. Costs a pass of the layer
+    and the unembedding per level. The paper's tree is nodes=59, depth=8, width=10 (60 with the root, 7 passes ahead). The
+    default here is smaller, because on a CPU a pass of many rows is no cheaper per row.
     """
 
     title = "EAGLE-2"

@@ -16,14 +16,15 @@ from ..shared.beam_tree import BeamTree
 
 @component
 class Eagle3(BeamTree):
-    """The tree of `eagle2`, with another layer. Its feature of a token is a linear map of the states that enter a low, a
-    middle and a high layer of the target (`engine/model/heads/drafting/eagle3.py` says which). Where EAGLE guesses
-    features and is trained
-    to come close to the true ones, this layer is trained on the tokens alone, on its own outputs of several levels, so that
-    what it feeds back need not be a feature at all. It knows a draft vocabulary, the most frequent ids, and gives all others
-    the probability 0. Nodes are chosen without chance: lossless, whatever it knows.
+    """The tree of `eagle2`, with another layer.
 
-    Where a depth rule leaves the pass early there are no states of the high layer; such methods are refused.
+    Its feature of a token is a linear map of the states that enter a low, a middle and a high layer of the target (see
+    `engine/model/heads/drafting/eagle3.py`). EAGLE guesses features and is trained to approximate the true ones. This layer is
+    trained on the tokens alone, on its own outputs of several levels. So the output that it feeds back need not be a feature.
+    The layer has a draft vocabulary, the most frequent ids, and gives all others the probability 0. Nodes are chosen without
+    chance: lossless with any draft vocabulary.
+
+    If a depth rule exits the pass early, the states of the high layer are missing; such methods are refused.
     """
 
     title = "EAGLE-3"

@@ -18,16 +18,16 @@ from ..shared.beam_tree import BeamTree
 
 @component
 class Fspad(BeamTree):
-    """The tree of `eagle2`, with EAGLE's layer between two further parts (`engine/model/heads/drafting/fspad.py` has
-    the formulas). A feature
-    is a blend over all tokens that might come next, and the layer should go on with the one that did: the embedding of
-    that token gates the dimensions of the feature [d] before the layer reads it. And what the layer says of the next feature,
-    trained to be near the true one, is not what the unembedding reads: a map of its own goes between, trained on the tokens
-    alone, so that the two losses pull at different weights.
+    """The tree of `eagle2`, with EAGLE's layer between two further parts (`engine/model/heads/drafting/fspad.py` has the
+    formulas). A feature blends all tokens that might come next, but the layer should continue with the one that came. So the
+    embedding of that token gates the dimensions of the feature [d] before the layer reads it. The layer's output is trained to
+    be near the next true feature. The unembedding does not read it directly: a separate map between them is trained on the
+    tokens alone, so the two losses train different weights.
 
     With gates of 1 and both further maps at 0 it drafts what EAGLE-2 does, to the bit. Nodes are chosen without chance:
-    lossless. Costs three products of low rank a row beside EAGLE's layer. Of the paper the abstract was read, not the
-    layers: an approximation. Its tree is EAGLE-2's; defaults are those of `eagle2`.
+    lossless. In addition to EAGLE's layer, it costs three products of low rank per row. This is an approximation: the authors
+    of this code read the paper's abstract, not its description of the layers. The paper's tree is EAGLE-2's; defaults are those
+    of `eagle2`.
     """
 
     title = "FSPAD (an approximation)"

@@ -18,7 +18,7 @@ from decodescope.engine.model.heads.drafting.hydra import HydraHeads
 from ..shared.head_tree import HeadTree
 from ..shared.trees import SHAPED, TemplateGrowth
 
-# How often the guess of rank 0, 1, ... is right, by head, for heads whose file does not say.
+# How often the guess of rank 0, 1, ... is right, per head, for files that do not record it.
 RATES = tuple(
     tuple(x * 0.9**k for x in (0.55, 0.13, 0.07, 0.05, 0.03, 0.025, 0.02, 0.015, 0.01, 0.01))
     for k in range(16)
@@ -27,13 +27,16 @@ RATES = tuple(
 
 @component
 class Hydra(HeadTree):
-    """Head k reads the target's final feature [d] of the token before the root, the embedding of the root, and those of the
-    k tokens on the way to the node whose children it guesses. Guesses depend on what they follow, which Medusa's do not.
+    """Each head reads the tokens drafted before the one that it guesses.
 
-    The tree is fixed, with the most expected tokens under the rank accuracies measured when the heads were trained. Chosen
-    without chance: lossless under any sampler with the lossless rule. Costs one head and the unembedding per level, all
-    nodes of the level at once, not one per node. Published heads of Hydra++ have a layer before them, which reads the
-    features of all accepted tokens, in one pass after a check, and keeps its own cache; its row stands for the feature.
+    Head k reads the target's final feature [d] of the token before the root, the embedding of the root, and the embeddings of
+    the k tokens on the path to a node. It guesses the children of that node. So guesses depend on what they follow, unlike
+    Medusa's.
+
+    The tree is fixed, with the most expected tokens under the rank accuracies measured when the heads were trained. The draft
+    is chosen without chance: lossless under any sampler with the lossless rule. Costs one head and the unembedding per level,
+    all nodes of the level at once, not one per node. Published heads of Hydra++ have a layer before them. In one pass after
+    each verification, it reads the features of all accepted tokens; it has its own cache. Its output row replaces the feature.
     """
 
     title = "Hydra heads"
@@ -57,7 +60,7 @@ class Hydra(HeadTree):
         self._due = outcome.hidden["final"][0, [0, *(node + 1 for node in outcome.verdict.path)]]
 
     def _catch_up(self) -> None:
-        """Let the layer before the heads, if there is one, read the features [n, d] that are due; its last row is the state."""
+        """Let the layer before the heads, if there is one, read the pending features [n, d]; its last row is the state."""
         if self._prefix is None or self._store is None or self._due is None:
             return
         for rows in self._due.split(CHUNK):

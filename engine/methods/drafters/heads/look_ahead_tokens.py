@@ -16,20 +16,22 @@ from ..shared.slot_drafter import SLOTS, SlotDrafter
 
 @component
 class LookAheadTokens(SlotDrafter):
-    """Parallel speculative sampling, PaSS, which is no name that a module can have: the file is called after what is trained, L
-    embeddings. Behind the root they are rows of a pass like any other; in number k (from 0) the target guesses the token k + 2
-    after the root, while the root's own row says the next token.
+    """Parallel speculative sampling, PaSS, with L trained embeddings.
 
-    The paper takes two passes by turns, and here each is a step: one has the look-ahead tokens behind the root, drafts nothing
-    and commits the next token; the other checks the chain of L guesses, and commits what is right of it and one token more. So
-    `where` = "alone". With "everywhere" the look-ahead tokens hang behind the root and every drafted token of each pass, which
-    then checks and drafts: only a text's first step has no draft, and a pass has (L + 1)^2 rows instead of L + 1. That is the
-    form of SPACE and BiTA, with embeddings alone trained.
+    `pass` cannot name a module, so the file is named after what is trained. The L look-ahead tokens are rows of a pass behind
+    the root. In row k (from 0) the target guesses the token k + 2 after the root; the root's own row gives the next token.
 
-    A sampler that draws draws each guess from what it makes of the target's logits there, which the rule is told. Lossless.
+    The paper alternates two passes, and here each is a step. One pass has the look-ahead tokens behind the root, drafts nothing
+    and commits the next token. The other verifies the chain of L guesses, and commits its correct part and one token more. This
+    is `where` = "alone". With "everywhere", look-ahead tokens follow the root and every drafted token of each pass, which then
+    verifies and drafts. Only the first step of a text has no draft, and a pass has (L + 1)^2 rows instead of L + 1. That is the
+    form of SPACE and BiTA, with only embeddings trained.
 
-    Notes: `slots`, look-ahead tokens behind the root and each drafted token; `look_ahead`, in which of them each token of the
-    draft was guessed, from 1; `sure`, the largest probability there, before the sampler.
+    A random sampler draws each guess from its distribution of the target's logits there, and passes this distribution to the
+    rule. Lossless.
+
+    Notes: `slots`, look-ahead tokens behind the root and each drafted token; `look_ahead`, the number (from 1) of the
+    look-ahead token that guessed each token of the draft; `sure`, the largest probability there, before the sampler.
     """
 
     title = "PaSS (look-ahead tokens)"
@@ -68,7 +70,7 @@ class LookAheadTokens(SlotDrafter):
         return draft
 
     def _chain(self, ctx: Context) -> Draft:
-        """The guesses as a chain, drawn one after the other where the sampler draws."""
+        """The guesses as a chain, drawn one after the other under a random sampler."""
         sampler, state = ctx.sampler, ctx.state
         guessed = () if self._guessed is None else tuple(self._guessed[: ctx.room])
         tokens = list[int]()

@@ -9,7 +9,7 @@ from decodescope.engine.decoding.values.draft import Draft
 from ..shared.head_tree import HeadTree
 from ..shared.trees import TemplateGrowth
 
-# How often the guess of rank 0, 1, ... is right, by head, for heads whose file does not say.
+# How often the guess of rank 0, 1, ... is right, per head, for files that do not record it.
 RATES = tuple(
     tuple(x * 0.7**k for x in (0.5, 0.13, 0.07, 0.05, 0.03, 0.025, 0.02, 0.015, 0.01, 0.01))
     for k in range(16)
@@ -18,16 +18,18 @@ RATES = tuple(
 
 @component
 class Medusa(HeadTree):
-    """K heads read the target's final feature [d] of the token before the root; head k guesses the token k + 1 after the
-    root, whatever stands between. So all nodes of level k share one list of guesses, and a tree tries combinations of them:
-    a node holds the guess of its rank in the list of its level, regardless of its parent.
+    """K heads read the target's final feature [d] of the token before the root.
 
-    The tree is fixed: the `nodes` combinations with the most expected tokens under the rank accuracies that were measured
-    on held-out text when the heads were trained, by the authors' own rule (medusa/eval/gen_results.py). Their list of 63
-    nodes comes by that rule from accuracies that they do not publish; it cannot be made anew, and is not here. Chosen
-    without chance, so lossless under any sampler with the lossless rule, which the paper leaves for a lossy one (typical).
-    Costs one pass of K blocks and the unembedding. At the first step after a prompt of one token the target has no state
-    yet and nothing is drafted.
+    Head k guesses the token k + 1 after the root, whatever the tokens between are. So all nodes of level k share one list of
+    guesses, and a tree tries combinations of them. A node holds the guess of its rank in the list of its level, regardless of
+    its parent.
+
+    The tree is fixed: the `nodes` combinations with the most expected tokens under the rank accuracies that were measured on
+    held-out text when the heads were trained, by the authors' own rule (medusa/eval/gen_results.py). Their list of 63 nodes
+    follows by that rule from accuracies that they do not publish. It cannot be reproduced, and is left out. The draft is chosen
+    without chance, so it is lossless under any sampler with the lossless rule; the paper replaces this rule by a lossy one
+    (typical). Costs one pass of K blocks and the unembedding. At the first step after a prompt of one token, the target has no
+    state yet and nothing is drafted.
     """
 
     title = "Medusa heads"

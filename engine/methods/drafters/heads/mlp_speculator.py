@@ -23,14 +23,15 @@ from ..shared.union import merge_trees
 
 @component
 class MLPSpeculator(HeadState):
-    """Head k reads a state, which begins as the target's final feature of the token before the root, and the token before
-    the one that it guesses. Level by level each path goes on with the likeliest tokens of its head, as many as `branching`
-    says: 5 x 4 x 3 paths. The `kept` paths of the highest probability, the product of the heads', are drafted; as a tree, in
-    which what they have in common stands once.
+    """Head k reads a state and the token before the one that it guesses.
 
-    Chosen without chance: lossless under any sampler with the lossless rule. Costs one step of the net and the unembedding a
-    level, all paths at once. At the first step after a prompt of one token the target has no state yet and nothing is
-    drafted. Always a tree, where the official code sends the paths one by one if that is no longer.
+    The state begins as the target's final feature of the token before the root. Level by level, each path continues with the
+    likeliest tokens of its head, as many as `branching` gives: 5 x 4 x 3 paths. The `kept` paths of the highest probability,
+    the product of the heads' probabilities, are drafted. They form a tree, which holds shared prefixes once.
+
+    The draft is chosen without chance: lossless under any sampler with the lossless rule. Costs one step of the net and the
+    unembedding per level, all paths at once. At the first step after a prompt of one token, the target has no state yet and
+    nothing is drafted. The draft is always a tree; the official code sends the paths one by one if that takes no more rows.
     """
 
     title = "MLP speculator (IBM)"

@@ -19,15 +19,17 @@ from ..shared.group_walk import GroupWalk
 
 @component
 class ParallelSpec(BeamTree):
-    """The tree of `eagle2`, for which the layer runs once in `k` levels: ceil(levels / k) passes, where EAGLE takes one each.
-    Behind the slot of the last pair stand k - 1 masks; in one pass slot and masks guess the features of the next k tokens,
-    of which the unembedding makes k distributions. A mask knows the text and its distance, not what stands in between: the
-    k levels of a group each have one list of guesses, as Medusa's heads have, and a path's score is still the sum of its log
-    q. From group to group the guesses depend on the way: the next pass reads the drafted tokens as pairs, each node once.
+    """The tree of `eagle2`, with one pass of the layer per `k` levels.
+
+    It takes ceil(levels / k) passes, where EAGLE takes one per level. k - 1 masks follow the slot of the last pair. In one
+    pass, slot and masks guess the features of the next k tokens, and the unembedding makes k distributions from them. A mask
+    knows the text and its distance, not the tokens between. So the k levels of a group each have one list of guesses, as with
+    Medusa's heads. A path's score is still the sum of its log q. From group to group the guesses depend on the path: the next
+    pass reads the drafted tokens as pairs, each node once.
 
     With k = 1 it is EAGLE-2 on the layer inside, to the bit. Nodes are chosen without chance: lossless. A pass has the rows of
-    the nodes since the last one and k - 1 masks for each node that goes on, at most width (2 k - 1), beside one unembedding a
-    level. The paper fits the masks to the fixed trees of its hosts; the growing tree is ours.
+    the nodes since the last pass, and k - 1 masks for each node that goes on, at most width (2 k - 1) rows. In addition, each
+    level costs one unembedding. The paper fits the masks to the fixed trees of its hosts; the growing tree is ours.
     """
 
     title = "ParallelSpec"

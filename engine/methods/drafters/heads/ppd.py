@@ -15,7 +15,7 @@ from ..shared.slot_plan import slot_plan
 from ..shared.trees import SHAPED, TemplateGrowth
 
 SIZES = (8, 16, 24, 32, 48)
-# How often the guess of rank 0, 1, ... is right, by prompt token, for heads whose file does not say.
+# How often the guess of rank 0, 1, ... is right, per prompt token, for files that do not record it.
 RATES = tuple(
     tuple(x * 0.7**k for x in (0.5, 0.13, 0.07, 0.05, 0.03, 0.025, 0.02, 0.015, 0.01, 0.01))
     for k in range(16)
@@ -24,21 +24,23 @@ RATES = tuple(
 
 @component
 class PPD(SlotDrafter):
-    """Parallel prompt decoding. Behind the root and behind candidates of the tree hang prompt tokens, one to three; number k
-    behind a node is a row of the check in which the target guesses the token k + 2 after that node. The rows of the node where
-    the accepted path ends make the next draft, so there is no net and no further pass: drafting costs rows of the check.
+    """Parallel prompt decoding.
 
-    The tree is chosen without chance: lossless under any sampler with the rule `lossless`. The first step of a text, and
-    one after a path that ended where no prompt token hung, has no guesses and drafts nothing.
+    One to three prompt tokens follow the root and candidates of the tree. In the row of prompt token k behind a node, the
+    target guesses the token k + 2 after that node. The rows of the node at the end of the accepted path make the next draft. So
+    there is no net and no further pass: drafting only costs rows of the verification.
 
-    The state of a step is the number of levels that there are guesses for. `rows` is the number of rows of a check, the root
-    among them; for each state candidates and prompt tokens share them so that the most tokens a step are expected in the long
-    run, under the rank accuracies measured when the prompt tokens were trained (`slot_plan.py`; the authors deal out
-    prompt tokens greedily and fix the tree of state 1 at ten candidates). "auto" takes the number of rows with the most tokens
-    a microsecond on this device's measured verify-cost curve, the hardware-aware part of the paper.
+    The tree is chosen without chance: lossless under any sampler with the rule `lossless`. The first step of a text has no
+    guesses and drafts nothing. The same holds after a path that ended at a node without prompt tokens.
+
+    The state of a step is the number of levels with guesses. `rows` is the number of rows of a verification, including the
+    root. For each state, candidates and prompt tokens share the rows so that the long-run expected tokens per step are highest.
+    The expectation uses the rank accuracies measured when the prompt tokens were trained (`slot_plan.py`). The authors assign
+    prompt tokens greedily, and fix the tree of state 1 at ten candidates. "auto" takes the number of rows with the most tokens
+    per microsecond on this device's measured verify-cost curve, the hardware-aware part of the paper.
 
     Notes: `state`; `slots`, the prompt tokens behind the root and behind each node; `ranks` of the nodes; `expected` tokens of
-    the step, and `rows` planned. The guesses that are used are those behind the last node of the path, the others are dropped.
+    the step, and `rows` planned. The drafter uses the guesses behind the last node of the path and drops the others.
     """
 
     title = "Parallel prompt decoding (PPD)"

@@ -20,22 +20,23 @@ from ..shared.union import merge_trees
 
 @component
 class ReDrafter(HeadState):
-    """The net reads the target's final feature of the token before the root, which stays the same for the whole draft, and
-    the tokens from the root on, one a step. Beam search: each of `width` beams goes on with any of the `top` likeliest
-    tokens of its distribution, which is normalised over these; of all that are new, the `width` with the highest
-    probability of the whole beam stay. After `length` steps the beams become a tree, in which what they have in common
-    stands once, so that the target reads it once: the very logits that it would give each beam alone.
+    """The net reads the target's final feature of the token before the root, and the tokens from the root on, one per step.
 
-    Beams are chosen, not drawn. The authors' code accepts their tokens with min(1, p / q), q being the net's distribution,
-    and takes the beam that is accepted furthest; both favour what the net likes, and under a sampler that draws the text no
-    longer has the target's distribution (`tests/methods/test_redrafter.py` counts how far off it is). Here nodes are
-    one-hot for the rule: accepted with what is left of p. So it is lossless under any sampler with the rule `lossless`;
-    under a greedy one both are the same.
+    The feature stays the same for the whole draft. Beam search: each of `width` beams continues with any of the `top` likeliest
+    tokens of its distribution, normalised over these. Of all new beams, the `width` with the highest probability of the whole
+    beam stay. After `length` steps the beams become a tree. The tree holds shared prefixes once, so the target reads them once.
+    Its logits are those that it would give each beam alone.
 
-    The authors' defaults are 10 beams of 4 tokens, the root among them; their examples run 45 of 5. Costs one step of the net
-    and the unembedding a level, all beams at once. At the first step after a prompt of one token the target has no state yet
-    and nothing is drafted. Notes: `scores` of the beams, in nats, best first; `nodes`, for each beam the nodes at which its
-    tokens stand; `merged`, how many tokens stand in the tree for another beam already.
+    Beams are chosen, not drawn. The authors' code accepts their tokens with min(1, p / q), where q is the net's distribution,
+    and takes the beam that is accepted furthest. Both favour the net's likely tokens. So under a random sampler, their text no
+    longer has the target's distribution (`tests/methods/test_redrafter.py` measures the difference). Here nodes are one-hot for
+    the rule, and accepted with the rest of p. So it is lossless under any sampler with the rule `lossless`; under a greedy
+    sampler both are the same.
+
+    The authors' defaults are 10 beams of 4 tokens, including the root; their examples run 45 of 5. Costs one step of the net
+    and the unembedding per level, all beams at once. At the first step after a prompt of one token, the target has no state yet
+    and nothing is drafted. Notes: `scores` of the beams, in nats, best first; `nodes`, for each beam the nodes of its tokens;
+    `merged`, how many tokens are in the tree already for another beam.
     """
 
     title = "ReDrafter (recurrent head)"

@@ -16,24 +16,26 @@ from ..shared.union import merge_trees
 
 @component
 class Lookahead(Drafter):
-    """Every pass reads two things behind the root t: up to G guesses, the n-grams that begin with t in a pool; and a window
-    of W columns and N - 1 levels, each level the target's own choices after the one below it, a step older. The window is a
-    comb of passengers: its cells see what tree attention shows them, are never accepted, and no rule hears of them. After
-    the pass the choices behind the deepest level complete W n-grams, which go into the pool, and the window moves on by one.
+    """Every pass reads guesses and a window behind the root t.
 
-    Pool: first token -> its last G n-grams, the newest last; one that comes again becomes the newest. The window begins with
-    W + N - 3 tokens drawn from the prompt; while its N - 1 levels fill, which takes N - 2 steps, it completes no n-gram. With
-    `from_prompt` the pool also gets the n-grams of prompt and text.
+    The guesses are up to G n-grams of a pool that begin with t. The window has W columns and N - 1 levels. Each level holds the
+    target's own choices after the level below it, which is one step older. The window is a comb of auxiliary nodes: its cells
+    see what tree attention shows them, are never accepted, and are invisible to the rule. After the pass, the choices behind
+    the deepest level complete W n-grams. They go into the pool, and the window moves on by one.
 
-    Rows of a pass: (N - 1)(W + g) with g guesses of which no two begin alike. Guesses that begin alike share these rows here,
-    so that a token is tried once; the authors send each on its own, and after accepting a token keep those that have it:
-    the tokens are the same. Columns whose cells stand behind the end of the text are left out.
+    The pool maps a first token to its last G n-grams, the newest last; a repeated n-gram becomes the newest. The window begins
+    with W + N - 3 tokens drawn from the prompt. Its N - 1 levels fill in N - 2 steps, and until then it completes no n-gram.
+    With `from_prompt` the pool also gets the n-grams of prompt and text.
 
-    Another difference: of a guess that matches to its end the authors emit N - 1 tokens; here the target's own token after
-    it is emitted too, N in all, which costs nothing. N = 2 is plain Jacobi on a window of one level.
+    A pass has (N - 1)(W + g) rows, with g guesses that all begin differently. Guesses that begin alike share rows here, so a
+    token is tried once. The authors send each guess separately, and after accepting a token keep the guesses that have it; the
+    tokens are the same. Columns with cells past the end of the text are left out.
 
-    Guesses are chosen without chance that the text depends on: lossless under any sampler. Costs no pass of its own, but
-    some (N - 1)(W + G) rows in each.
+    Another difference: for a guess that matches to its end, the authors emit N - 1 tokens. This code also emits the target's
+    own next token, N in all, at no cost. N = 2 is plain Jacobi on a window of one level.
+
+    Guesses do not depend on the random draws of the text: lossless under any sampler. Costs no separate pass, but about (N -
+    1)(W + G) rows in each.
     """
 
     title = "Lookahead decoding"

@@ -16,19 +16,22 @@ from decodescope.engine.decoding.values.draft import Draft, Proposal
 
 @component
 class SJD(Drafter):
-    """A chain of W drafted tokens. The target reads them, and the rule accepts each with min(1, p / q) as far as it goes; what
-    stands behind the refusal is drawn anew from the target's laws at these places, which have read guesses, and is drafted
-    again with those laws as q: Jacobi's iteration, drawn. So a draft improves from pass to pass before its turn comes.
+    """A chain of W drafted tokens that improves from pass to pass.
 
-    q is the distribution after the sampler that a token was drawn from, in the pass before. New places at the window's end
-    begin `random`, drawn from the uniform distribution over the vocabulary, which is then their q; or with `repeat`, a copy
-    of the left neighbour, chosen without chance. What was drawn for a place depends on no later token, nor on chance that
-    decides what comes before it: lossless (the usual argument of speculative sampling). Under a greedy sampler every place
-    takes the target's choice, and the passes are those of Jacobi decoding on a window that moves.
+    The target reads the chain, and the rule accepts each token with min(1, p / q), up to the first rejection. The tokens behind
+    the rejection are drawn again from the target's distributions at these places, which are conditioned on guesses. They are
+    drafted again with those distributions as q: Jacobi's iteration with random draws. So a draft improves before its turn
+    comes.
 
-    Differences: the authors count a random token as chosen for certain (a one-hot q); drawn and counted uniformly it is
-    accepted at least as often, and as exactly. Under a sampler with a memory a place is warped as if the text before it were
-    the drafted one. The authors decode images, with guidance.
+    q is the distribution, after the sampler, that a token was drawn from in the pass before. A new place at the window's end
+    starts as `random` or `repeat`. `random` draws it from the uniform distribution over the vocabulary, which is then its q.
+    `repeat` copies the left neighbour, without chance. The draw for a place depends on no later token, and on no random number
+    that decides earlier tokens: lossless (the usual argument of speculative sampling). Under a greedy sampler every place takes
+    the target's choice, and the passes are those of Jacobi decoding on a moving window.
+
+    Differences: the authors treat a random token as chosen for certain (a one-hot q). A uniform q accepts it at least as often,
+    and is just as exact. Under a sampler with memory, a place is warped as if the drafted tokens before it were the text. The
+    authors decode images, with guidance.
     """
 
     title = "Speculative Jacobi decoding"
@@ -51,7 +54,7 @@ class SJD(Drafter):
 
     def begin(self, ctx: Context) -> None:
         decoder = ctx.target.decoder
-        # the type of logits and of the laws made of them
+        # the type of logits and of their distributions
         wide = torch.promote_types(decoder.dtype, torch.float32)
         self._uniform = torch.full((decoder.vocab,), 1 / decoder.vocab, dtype=wide, device=decoder.device)
         # [R, V], the target's logits at the first R places

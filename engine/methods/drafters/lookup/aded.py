@@ -18,17 +18,19 @@ NODES = 64
 
 @component
 class Aded(Drafter):
-    """Adaptive draft-verification. A table holds for each pair of tokens the 12 most frequent third ones of a datastore, with
-    their probabilities. Before each draft the trigrams of the last 16 tokens gain 0.04, up to 3: weights, no longer
-    probabilities. A Monte Carlo tree search goes from the last two tokens `iterations` times down to `depth` more, by mean
-    reward and an exploration term that favours likely and little visited steps; a search's reward is 1 and the weights of its
-    steps. The `kept` most visited paths are drafted, each with its likeliest successor behind it.
+    """Adaptive draft-verification.
 
-    Chosen without knowing the target's draws: lossless under any sampler. Costs no pass of any model, but Python steps in
-    proportion to iterations x depth. Every draft's search begins with the same seed, so a draft follows from the text alone.
-    The official code's length of 4 counts the last known token, so it searches 3 deep; what it visits first among equals
-    depends on the order of a hash table, here it is the likelier one; and its last cut, by the sum of different tokens over
-    all paths, is here a limit of 64 nodes, in the order of visits. The datastore is that of `rest`.
+    For each pair of tokens, a table holds the 12 most frequent third tokens of a datastore, with their probabilities. Before
+    each draft, the trigrams of the last 16 tokens gain 0.04, up to 3. They are then weights, no longer probabilities. A Monte
+    Carlo tree search starts at the last two tokens and runs `iterations` times, `depth` tokens deep. It selects by mean reward
+    and an exploration term that favours likely and rarely visited steps. The reward of a search is 1 plus the weights of its
+    steps. The `kept` most visited paths are drafted, each with its likeliest successor appended.
+
+    The draft is chosen without knowing the target's draws: lossless under any sampler. Costs no pass of any model, but Python
+    steps in proportion to iterations x depth. Every draft's search begins with the same seed, so a draft follows from the text
+    alone. The official code's length of 4 counts the last known token, so it searches 3 deep. Among equals it first visits the
+    one that a hash table lists first; this code visits the likelier one. Its last cut is by the sum of different tokens over
+    all paths; here it is a limit of 64 nodes, in the order of visits. The datastore is that of `rest`.
     """
 
     title = "ADED (trigrams and tree search)"
@@ -87,7 +89,7 @@ class Aded(Drafter):
         )
 
     def _heaviest_child(self, at: SearchNode) -> SearchNode | None:
-        """The heaviest continuation of a place, as the search left it if it came there."""
+        """The heaviest continuation of a place, from the search if the search visited it."""
         row = self._weights.successor_weights(at.pair)
         if not row:
             return None

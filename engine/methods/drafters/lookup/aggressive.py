@@ -16,16 +16,17 @@ from ..shared.ngrams import SuffixIndex
 
 @component
 class Aggressive(Drafter):
-    """Assume that the answer is the input, from its first token on, and propose the rest of the input from a cursor. The
-    cursor moves with every token that agrees. Where the target departs, its token stands, the cursor is lost, and tokens
-    come one by one until the last j of the answer stand at exactly one place of the input, j as small as possible: there
-    the cursor takes up again, behind them.
+    """Assume that the answer repeats the input from its first token on, and propose the rest of the input from a cursor.
 
-    For answers that mostly repeat their input, as in correcting or simplifying a text. The paper's input is an encoder's;
-    here it is the prompt without its first `before` and its last `after` tokens (a span without tokens drafts nothing).
-    The paper proposes all the rest and knows no limit of j; here `length` and `ngram` bound them, as 3 bounds j in the
-    official code. The token at which the target departed may itself find its place. The paper's second half, a drafter that
-    is not autoregressive, is not part of this. Chosen without chance: lossless under any sampler. Costs O(ngram) table
+    The cursor moves with every token that agrees. If the target departs, its token is kept and the cursor is lost. Tokens then
+    come one by one until the last j of the answer occur at exactly one place of the input, with j as small as possible. The
+    cursor continues behind them.
+
+    For answers that mostly repeat their input, as in correcting or simplifying a text. The paper's input is an encoder's; here
+    it is the prompt without its first `before` and its last `after` tokens (a span without tokens drafts nothing). The paper
+    proposes all the rest and does not limit j. Here `length` and `ngram` bound them, as 3 bounds j in the official code. The
+    token at which the target departed may already determine the new place. The paper's second half, a drafter that is not
+    autoregressive, is not part of this. The draft is chosen without chance: lossless under any sampler. Costs O(ngram) table
     look-ups per token, no pass of any model.
     """
 
@@ -92,7 +93,7 @@ class Aggressive(Drafter):
         return Draft.chain(copied, source="the rest of the input", notes=notes if copied else None)
 
     def follow(self, answer: list[int]) -> int | None:
-        """Where the cursor stands after the last token of `answer`, the end of the text so far; None: no place is known."""
+        """The cursor after the last token of `answer`, the end of the text so far; None: no place is known."""
         if self._cursor is not None and self._input[self._cursor : self._cursor + 1] == answer[-1:]:
             return self._cursor + 1
         for n in range(1, len(answer) + 1):

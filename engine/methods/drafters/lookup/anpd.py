@@ -15,14 +15,15 @@ from ..shared.ngrams import Follower, NgramCounts
 
 @component
 class ANPD(Drafter):
-    """Count the n-grams of orders 2 to `ngram` in the prompt, and go on counting with every committed token. A draft grows
-    token by token: the longest suffix of text and draft that was followed by anything gives its most frequent follower.
+    """Count the n-grams of orders 2 to `ngram` in the prompt, and continue with every committed token.
 
-    Only committed tokens are counted, never guesses. Of equally frequent followers the one counted last is taken; the
-    official code leaves that to the order of a sort. Where even the last token was never followed by another the draft ends;
-    the official code goes on with a default token, which costs the target a row for nothing. Chosen without chance: lossless
-    under any sampler. O(ngram) table look-ups per token counted and per token drafted; no pass of any model.
-    The defaults 5 and 6 are recalled from the paper, not verified.
+    A draft grows token by token. The longest suffix of text and draft that has a known follower gives its most frequent one.
+
+    Only committed tokens are counted, never guesses. Of equally frequent followers the one counted last is taken; the official
+    code leaves that to the order of a sort. If even the last token has no known follower, the draft ends. The official code
+    continues with a default token, which costs the target a row for nothing. The draft is chosen without chance: lossless under
+    any sampler. Costs O(ngram) table look-ups per token counted and per token drafted, and no pass of any model. The defaults 5
+    and 6 are recalled from the paper, not verified.
     """
 
     title = "Adaptive n-gram (ANPD)"

@@ -15,19 +15,20 @@ from decodescope.engine.decoding.values.draft import Draft
 from ..shared.copy_note import COPIED
 from ..shared.ngrams import SuffixIndex
 
-LONGEST = 1 << 18  # characters of a reference: in UTF-8 at most the 1 MiB that one text of a trace may have
+LONGEST = 1 << 18  # characters of a reference: in UTF-8 at most 1 MiB, the limit of one text in a trace
 
 
 @component
 class LLMA(Drafter):
-    """Search the last n tokens of the answer in a reference, from n = `ngram` down to n = `trigger`; at the first place of
-    the reference where the longest of them stands, propose the tokens that follow.
+    """Search a reference for the last n tokens of the answer, from n = `ngram` down to n = `trigger`.
 
-    The answer alone is matched, never the prompt, so the first step drafts nothing. A place with nothing behind it does not
-    count. The reference is the text given, as text and not as a path, for a page must open no files of its machine; without
-    one it is the prompt. The target's tokenizer reads it once, in O(tokens * ngram); after that a step costs `ngram` table
-    look-ups and no pass of any model. Chosen without chance: lossless under any sampler.
-    The paper's copy length k counts the target's own token too, so k = 20 is `length` 19 here.
+    At the first place of the reference with the longest match, propose the tokens that follow.
+
+    Only the answer is matched, never the prompt, so the first step drafts nothing. A place with nothing behind it does not
+    count. The reference is given as text, not as a path, because a page must open no files of its machine. Without one, the
+    prompt is the reference. The target's tokenizer reads it once, in O(tokens * ngram). After that a step costs `ngram` table
+    look-ups and no pass of any model. The draft is chosen without chance: lossless under any sampler. The paper's copy length k
+    counts the target's own token too, so k = 20 is `length` 19 here.
     """
 
     title = "Inference with reference (LLMA)"
@@ -68,7 +69,7 @@ class LLMA(Drafter):
             vocab = ctx.target.decoder.vocab
             self._text = [x for x in ctx.encode(self.reference) if x < vocab]
         self._index = SuffixIndex(self.ngram)
-        self._index.extend(self._text[:-1])  # nothing follows what ends with the reference
+        self._index.extend(self._text[:-1])  # what ends at the end of the reference has no follower
 
     def propose(self, ctx: Context) -> Draft:
         answer = ctx.tokens[max(ctx.prompt, len(ctx.tokens) - self.ngram) :]

@@ -19,8 +19,8 @@ class PromptLookup(Drafter):
     """Find an earlier occurrence of the last n tokens, longest n first, and propose what followed it.
 
     Costs no pass of any model, and O(ngram) table look-ups per token, however long the text. The draft is chosen without
-    chance, so it stays lossless under any sampler. The original takes the leftmost match; the latest one usually continues
-    better and is the default here. A continuation may be shorter than `length` and may overlap the suffix.
+    chance: lossless under any sampler. The original takes the leftmost match; the latest one usually continues better and is
+    the default here. A continuation may be shorter than `length` and may overlap the suffix.
     """
 
     title = "Prompt lookup"

@@ -20,21 +20,22 @@ RATES = (0.42, 0.13, 0.08, 0.055, 0.04, 0.03, 0.024, 0.02)
 
 @component
 class TokenRecycling(Drafter):
-    """Keep for every token the eight most likely successors as of the last time the target read it, rejected branches
-    included, and grow the next tree by following them: A[parent token, rank], level by level along a static template.
+    """For every token, keep the eight most likely successors from the last time the target read it, also in rejected branches.
 
-    Templates of 8, 16, 24 and 80 nodes are the best trees of their size under fixed rates by rank; the repository gives its
-    80 nodes as a list without a rule to make it by, which is not here. "auto" takes the template with the most expected
-    tokens per microsecond on this device's measured verify-cost curve. With `from_prompt` the successors within the prompt
-    fill the table at the start; the original starts from zeros, or from the last prompt's table.
+    Follow them to grow the next tree: A[parent token, rank], level by level along a static template.
 
-    `unread`: what follows a token that was never read. `zero`: the id 0, once a place, as the original's table of zeros has
-    it; its row is read as well, and the table fills sooner. `stop`: the branch ends; fewer tokens a step, but smaller
-    passes, which on a CPU came out ahead (docs/fidelity.md). Of a token that one pass reads at several places the accepted
-    row is written last, where the original keeps whichever comes last in the pass: worth between -3 and +2 % of the tokens
-    a step, by the text.
+    Templates of 8, 16, 24 and 80 nodes are the best trees of their size under fixed rates by rank. The official repository
+    lists its 80 nodes without the rule that made them; that list is not used here. "auto" takes the template with the most
+    expected tokens per microsecond on this device's measured verify-cost curve. With `from_prompt` the successors within the
+    prompt fill the table at the start; the original starts from zeros, or from the last prompt's table.
 
-    Chosen without chance: lossless under any sampler. Costs no pass of any model.
+    `unread` decides what follows a token that was never read. `zero` is the id 0, once per place, as in the original's table of
+    zeros; its row is read as well, and the table fills sooner. `stop` ends the branch: fewer tokens per step, but smaller
+    passes, which was faster on a CPU (docs/fidelity.md). If one pass reads a token at several places, the accepted row is
+    written last; the original keeps the row that comes last in the pass. The difference is between -3 and +2 % of the tokens
+    per step, depending on the text.
+
+    The draft is chosen without chance: lossless under any sampler. Costs no pass of any model.
     """
 
     title = "Token recycling"
@@ -101,5 +102,5 @@ class TokenRecycling(Drafter):
         for row, token in enumerate(read):
             if row not in accepted:
                 self._table[token] = best[row]
-        for row in sorted(accepted):  # what was accepted is the better context: it is written last
+        for row in sorted(accepted):  # the accepted row has the better context, so it is written last
             self._table[read[row]] = best[row]

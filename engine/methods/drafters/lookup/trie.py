@@ -20,21 +20,20 @@ from ..shared.forest import Forest, TrieNode
 class Trie(Drafter):
     """Lookahead's trie (PAIN, as its repository is called; not the Jacobi method of the same name).
 
-    Every window of `length` + 1 tokens of the prompt, and of the text while it grows, is entered into the trie of its
-    first token; a node counts how often its path stands in the prompt (f_in) and in the text (f_out). To draft, the last
-    `query` tokens are looked up, then one less, ..., until `length` nodes are found below them (`nodes`, if that is less).
-    Of what was found last the `nodes` best by (1 - weight) f_in + weight f_out are drafted, depth first: unless `weight`
-    is large, the text decides where the prompt does not. Equals: the shallower first, then the child of the better
-    parent, then the older.
+    Every window of `length` + 1 tokens of the prompt, and of the growing text, is entered into the trie of its first token. A
+    node counts how often its path occurs in the prompt (f_in) and in the text (f_out). To draft, the last `query` tokens are
+    looked up, then one less, ..., until there are `length` nodes below them (`nodes`, if that is less). From the last lookup,
+    the `nodes` best by (1 - weight) f_in + weight f_out are drafted, depth first. Unless `weight` is large, the text decides
+    where the prompt does not. Ties: the shallower first, then the child of the better parent, then the older.
 
-    Counts decay: when more than `most` nodes of a trie have an f_out, each f_out in it is halved, 1 and less become 0,
-    nodes without a count go, and windows that still grow there end. No count ever exceeds its parent's, so the best nodes
-    are a tree. A token costs `length` + 1 steps of a dictionary, a draft no pass of any model. Chosen without chance:
-    lossless under any sampler.
+    Counts decay. When more than `most` nodes of a trie have an f_out, each f_out in it is halved, and values of 1 and less
+    become 0. Nodes without a count are removed, and windows that still grow there end. No count ever exceeds its parent's, so
+    the best nodes are a tree. A token costs `length` + 1 dictionary look-ups; a draft costs no pass of any model. The draft is
+    chosen without chance: lossless under any sampler.
 
-    The original keeps f_out over requests, filled from other answers for its figures, and zeroes f_in after each; a run is
-    one request and starts empty. Its second bound, 65536 nodes a trie, is left out, since a prompt is entered once. The
-    default of `query` is recalled from the repository and not verified.
+    The original keeps f_out across requests, filled from other answers for its figures, and zeroes f_in after each. Here a run
+    is one request and starts empty. The original's second bound, 65536 nodes per trie, is left out, because a prompt is entered
+    once. The default of `query` is recalled from the repository and not verified.
     """
 
     title = "Trie (Lookahead)"
@@ -94,7 +93,9 @@ class Trie(Drafter):
         return draft
 
     def _best_nodes(self, place: TrieNode, deepest: int) -> Draft:
-        """The `nodes` best nodes below `place`, of at most `deepest` levels: best first out of a heap, then depth first."""
+        """The `nodes` best nodes below `place`, of at most `deepest` levels: taken best first from a heap, then ordered depth
+        first.
+        """
         taken: list[tuple[int, TrieNode, int]] = []  # token, node, its parent's place in this list
         below: dict[int, list[int]] = {}
         heap: list[

@@ -26,11 +26,13 @@ from ..shared.watched_depth import WatchedDepth, parse_depth_rule
 
 @dataclass
 class _DraftedChain:
-    """tokens: the root, then those that were drafted. Of each drafted token, in order:
+    """tokens: the root, then the drafted tokens.
 
-    laws, us: the distribution and its draw, unless the sampler is greedy
-    states: by layer, what entered it;  depths: the layer in front of which the pass left
-    sound: how many layers from the first on ran whole;  sure: the largest probability;  exits: what the criterion decided by
+    For each drafted token, in order:
+
+    - laws, us: the distribution and its draw, unless the sampler is greedy
+    - states: by layer, the state that entered it;  depths: the layer in front of which the pass exited
+    - sound: how many layers from the first on ran whole;  sure: the largest probability;  exits: the criterion's evidence
     """
 
     tokens: list[int]
@@ -45,21 +47,24 @@ class _DraftedChain:
 
 @component
 class EarlyExit(Drafter):
-    """LayerSkip's self-speculation, for any criterion of exit. A drafted token leaves the target after its first `layers`
-    layers, through the final norm and the unembedding that the last layer uses; or, with a `criterion`, wherever that rule
-    of the kind depth lets it leave. So one word decides whether leaving early is lossy (depth=confidence_exit) or lossless
-    (drafter=early_exit with the criterion confidence_exit): the draft is the text that the rule would have written.
+    """LayerSkip's self-speculation, for any exit criterion.
 
-    What a drafted token ran below its exit, or below the first block that a rule left out for it, is not run again: keys and
-    values stay pending in the target's cache, and the token enters the check there with its stored state. But not above the
-    shallowest of the exits up to its own: from there on it has read entries that the rule had filled from exit states. So the
-    check is ragged: each layer reads the tokens that have entered, the last ones first. Where a part asks for states inside the
-    pass, or chooses what a layer reads, all enter at the shallowest exit; where it asks for attention, at the first layer.
+    A drafted token exits the target after its first `layers` layers, through the final norm and the unembedding that the last
+    layer uses. With a `criterion`, it exits wherever that rule of the kind adaptive_depth exits. So one setting decides whether
+    early exit is lossy (adaptive_depth=confidence_exit) or lossless (drafter=early_exit with the criterion confidence_exit).
+    The draft is the text that the rule would have written.
 
-    The chain ends after `length` tokens, or where the schedule ends it, or with the first of which the exit was less sure
-    than `stop` (largest probability before the sampler); that token is still checked. A sampler that draws draws from the
-    exit's distribution. Lossless. LayerSkip's targets were trained with layer dropout and a loss at every exit; on others
-    an early exit is seldom right. The paper's example leaves after 8 of 32 layers and drafts 6 tokens.
+    The layers that a drafted token ran below its exit, or below the first block that a rule skipped for it, are not run again.
+    Their keys and values stay pending in the target's cache, and the token enters verification there with its stored state. The
+    token never enters above the shallowest of the exits up to its own, because from there on it has read entries made from exit
+    states. So verification is ragged: each layer reads the tokens that have entered, the last ones first. If a part needs
+    states inside the pass, or chooses what a layer reads, all tokens enter at the shallowest exit. If a part needs attention,
+    all enter at the first layer.
+
+    The chain ends after `length` tokens, or where the schedule ends it. It also ends with the first token whose confidence
+    (largest probability before the sampler) is below `stop`; that token is still verified. A random sampler draws from the
+    exit's distribution. Lossless. LayerSkip's targets were trained with layer dropout and a loss at every exit. On other
+    targets an early exit is seldom right. The paper's example exits after 8 of 32 layers and drafts 6 tokens.
     """
 
     title = "Early exit (LayerSkip)"
@@ -107,7 +112,7 @@ class EarlyExit(Drafter):
         return True
 
     def _rule(self) -> AdaptiveDepth | None:
-        """The criterion; None: a fixed layer. Raises ParamError if there is no such rule or knob."""
+        """The exit criterion; None: a fixed layer. Raises ParamError if there is no such rule or knob."""
         return (
             parse_depth_rule(self.criterion, "early_exit.criterion") if self.criterion.strip(" ,") else None
         )
@@ -200,7 +205,7 @@ class EarlyExit(Drafter):
 
     @staticmethod
     def _reusable_layers(lane: Lane, sound: list[int]) -> list[int]:
-        """Layers of each drafting pass that the check need not repeat; sound: those that left nothing out."""
+        """Layers of each drafting pass that verification need not repeat; sound: the layers that skipped nothing."""
         if lane.needs.attends:
             return [0] * len(sound)
         if lane.needs.hidden or lane.policy.selects or not min(sound):
@@ -208,9 +213,11 @@ class EarlyExit(Drafter):
         return list(accumulate(sound, min))
 
     def _read(self, ctx: Context, feed: Feed, depth: int) -> tuple[Tensor, dict[int, Tensor], int, int]:
-        """Logits [V] of the fed token at its exit, the states [1, 1, d_model] that entered each layer, the layer in front of
-        which it left, and how many layers from the first on ran whole; depth: of the token that the logits decide, 0 for the
-        first drafted."""
+        """Read one token up to its exit.
+
+        Returns its logits [V], the states [1, 1, d_model] that entered each layer, the layer in front of which it exited, and
+        how many layers from the first on ran whole. depth: of the token that the logits decide, 0 for the first drafted.
+        """
         lane = ctx.target
         if self._exits is None:
             x = lane.states_before(feed, self.layers, logits=1)

@@ -23,14 +23,16 @@ from decodescope.engine.model.layers.faults import require_finite
 
 @component
 class Kangaroo(Drafter):
-    """Double early exit. A draft token costs the target's layers below E, where the adapter was trained, the adapter, and the
-    unembedding: the first exit. The chain ends after `length` tokens, or with the first token of which the draft was less
-    sure than `stop` (its largest probability before the sampler): the second exit. That token is still checked.
+    """Double early exit.
 
-    The keys and values of the layers below E stay pending in the target's own cache, and the check goes on from layer E with
-    the stored states, so these layers run once per token; only where a part asks for attention they run again. The
-    adapter's own cache keeps what was accepted. The adapter's cache of the prompt takes one pass of the layers below E at
-    the start. A sampler that draws draws from the draft's distribution. Lossless.
+    First exit: a draft token costs the target's layers below E, the adapter, and the unembedding. E is the layer where the
+    adapter was trained. Second exit: the chain ends after `length` tokens, or with the first token whose confidence (the
+    draft's largest probability before the sampler) is below `stop`. That token is still verified.
+
+    The keys and values of the layers below E stay pending in the target's own cache. Verification continues from layer E with
+    the stored states, so these layers run once per token. They run again only if a part needs attention. The adapter's own
+    cache keeps the accepted tokens. To fill it for the prompt takes one pass of the layers below E at the start. A random
+    sampler draws from the draft's distribution. Lossless.
     """
 
     title = "Kangaroo"
@@ -124,7 +126,7 @@ class Kangaroo(Drafter):
         return draft
 
     def _catch_up(self) -> None:
-        """Let the adapter read the committed states that are due."""
+        """Let the adapter read the pending committed states."""
         self._store.rollback()
         if self._due is not None:
             for rows in self._due.split(CHUNK, 1):
@@ -133,7 +135,7 @@ class Kangaroo(Drafter):
             self._due = None
 
     def observe(self, outcome: DraftOutcome) -> None:
-        kept = len(outcome.verdict.path) + 1  # the root and what was accepted
+        kept = len(outcome.verdict.path) + 1  # the root and the accepted nodes
         drafted = len(outcome.draft)
         self._store.commit(range(min(kept, drafted)))
         self._due = self._last if kept > drafted else None

@@ -25,15 +25,17 @@ from ..shared.layer_skipping import (
 
 @component
 class LayerSkip(Drafter):
-    """SWIFT's drafting with a fixed skip set: attention and feed-forward blocks are left out, never those of the first and
-    last layer; the draft reads and extends the target's own cache with pending rows, and drops them before the check.
+    """SWIFT's drafting with a fixed skip set.
 
-    The chain ends when the draft is less sure than `stop` of the token it just wrote (its probability before the sampler,
-    as in the official code, so that temperature and truncation do not move it), or where the schedule ends it. With
-    `siblings`, alternatives to each chain token ride along, fewer the surer the draft was (3, 5, 8 or 10): SWIFT's
-    caterpillar. Under a sampler that draws, the chain is drawn from the skipping model's distribution and siblings are left
-    out, so that each node has its distribution. Lossless for any skip set. Costs no memory; a draft pass costs the share of
-    sub-layers that it runs. `swift` searches the set while it decodes.
+    The draft skips attention and feed-forward blocks, never those of the first and last layer. It reads the target's own cache,
+    extends it with pending rows, and drops these before verification.
+
+    The chain ends when the probability of the drafted token is below `stop`, or where the schedule ends it. As in the official
+    code, this is the probability before the sampler, so temperature and truncation do not change it. With `siblings`, the draft
+    adds alternatives to each chain token: 3, 5, 8 or 10, fewer when the draft is more confident (SWIFT's caterpillar). Under a
+    random sampler, the chain is drawn from the skipping model's distribution without siblings, so each node has its
+    distribution. Lossless for any skip set. Costs no memory; a draft pass costs the share of sub-layers that it runs. `swift`
+    searches the set during decoding.
     """
 
     title = "Layer skip (SWIFT, fixed set)"
@@ -79,8 +81,10 @@ class LayerSkip(Drafter):
         return None
 
     def skip_set(self, spec: ModelSpec) -> Skip:
-        """The sub-layers left out: those named, or spread evenly over the inner ones. Raises ValueError if one is not
-        an inner sub-layer."""
+        """The skipped sub-layers: those named, or spread evenly over the inner ones.
+
+        Raises ValueError if one is not an inner sub-layer.
+        """
         among = inner_sub_layers(spec)
         if not self.skip_sublayers:
             return skip_of(spaced_sub_layers(among, self.skip_ratio))

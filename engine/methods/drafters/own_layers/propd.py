@@ -20,20 +20,22 @@ SHOWN = 8  # dropped nodes in the trace
 
 @component
 class ProPD(Drafter):
-    """Early pruning, for the tree of any drafter that chooses without chance. The target's first `layers` layers read root
-    and tree. From there the final norm and the unembedding give each place an early ranking of its next token; a node stays
-    if its token is among the `top` first at its parent, and if its parent stays. The rows of the others are taken out of the
-    pending keys and values and out of the states, and the check goes on from layer `layers` with the rows that are left.
+    """Early pruning of the draft tree, for any drafter that chooses without chance.
 
-    Only candidates are lost, and none by a draw, so that the text keeps the target's distribution under any sampler; what
-    is left has the very logits that the whole tree would have given it, since no node sees a sibling. A tree of n nodes of
-    which k stay costs `layers` layers of n + 1 rows, a small unembedding, and the other layers of k + 1 rows. Where a part
-    asks for attention, the check begins again at the first layer, with the pruned tree.
+    The target's first `layers` layers read root and tree. From their output, the final norm and the unembedding give each place
+    an early ranking of its next token. A node stays if its token is among the first `top` at its parent, and if its parent
+    stays. The rows of the other nodes are removed from the pending keys and values and from the states. Verification continues
+    from layer `layers` with the remaining rows.
 
-    The paper trains an early head and sizes the tree by measured step times (recalled); here the head is the model's own,
-    which knows little in the first layers, and the size is the tree's. Notes: `proposed` nodes, `nodes` that stay, as numbers
-    of the proposed tree, and `dropped`: how many, at which `layer`, and the `first` as [node of the draft or -1, token] where
-    their parent stays.
+    Pruning only loses candidates, and none by a random draw, so the text keeps the target's distribution under any sampler. The
+    remaining nodes have the same logits as in the whole tree, because no node sees a sibling. If k of n nodes stay, the cost is
+    `layers` layers of n + 1 rows, a small unembedding, and the other layers of k + 1 rows. If a part needs attention,
+    verification starts again at the first layer, with the pruned tree.
+
+    The paper trains an early head and sizes the tree by measured step times (recalled). Here the head is the model's own, which
+    predicts poorly after the first layers, and the size is that of the proposed tree. Notes: `proposed` nodes; `nodes` that
+    stay, as numbers of the proposed tree; and `dropped`: how many, at which `layer`, and the `first` dropped nodes with a
+    remaining parent, as [node of the draft or -1, token].
     """
 
     title = "ProPD (early pruning)"
@@ -70,7 +72,7 @@ class ProPD(Drafter):
         self._tree_drafter()
 
     def _tree_drafter(self) -> Drafter:
-        """A new drafter of the tree; raises ParamError if there is none of that name or knob."""
+        """A new drafter for the tree; raises ParamError if there is no such drafter or knob."""
         return cast(Drafter, parse_component("drafter", self.tree_drafter, "propd.tree_drafter"))
 
     @property
@@ -138,7 +140,7 @@ class ProPD(Drafter):
         return draft
 
     def _likely_nodes(self, ctx: Context, whole: Draft, states: torch.Tensor) -> list[int]:
-        """The nodes of the tree, ascending, that the early ranking leaves; states [1, N + 1, d_model] enter the next layer."""
+        """The nodes of the tree, ascending, that the early ranking keeps; states [1, N + 1, d_model] enter the next layer."""
         decoder, inner = ctx.target.decoder, sorted(set(whole.parents))  # places with children
         logits = decoder.lazy_logits(states[:, [place + 1 for place in inner]])()[0]  # [P, V]
         ctx.target.passes[-1].logits = len(inner)

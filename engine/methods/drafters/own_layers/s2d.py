@@ -25,21 +25,23 @@ from ..shared.nested_models import NestedModels
 
 @component
 class S2D(Drafter):
-    """Sorted drafts: the first E_1 layers are a model, the first E_2 another that contains it, and so on, all under one
-    unembedding. For each token the smallest is asked first. If it gives its likeliest token a probability of at least its
-    threshold, it drafts; else the same token runs on from where it stands to the next exit. The last exit always drafts. Under
-    a sampler that draws, the token is drawn from the law of the sub-model that drafts, and the rule divides by that. Lossless.
+    """Sorted drafts: the first E_1 layers are a model, the first E_2 another that contains it, and so on, with one unembedding.
 
-    A token that left early has no keys and values in the layers above its exit. When a later one goes deeper, those before it
-    are taken as deep, from their stored states: then each law is that of the whole sub-model over all that was drafted, and
-    nothing is made up. (`early_exit` with a criterion fills in keys and values of the exit state, which is cheaper, and is
-    another law.) So along a draft no token stands deeper than the one before it, and the check goes on where each stands: no
-    layer runs twice for a token. Where a part asks for what happens inside the pass, the check begins at layer 0.
+    For each token, the smallest model runs first. If its likeliest token has a probability of at least its threshold, it
+    drafts. Otherwise the same token continues from there to the next exit. The last exit always drafts. Under a random sampler,
+    the token is drawn from the distribution of the drafting sub-model, which is q for the rule. Lossless.
 
-    The paper trains a small network of its own by the sum of the losses at its exits (sorted fine-tuning), and drafts for
-    several targets with it, a threshold for each. Here the target's own layers are the sub-models, so they share its cache, and
-    training is that of its exits: `lab` was trained with a loss at every one of its layers. Which value is held against the
-    threshold is recalled. With threshold 0 the first exit drafts everything, above 1 the last.
+    A token that exited early has no keys and values in the layers above its exit. When a later token goes deeper, the tokens
+    before it are run to the same depth, from their stored states. Then each distribution is that of the whole sub-model over
+    all drafted tokens, without approximated entries. (`early_exit` with a criterion fills in keys and values of the exit state.
+    That is cheaper, and gives another distribution.) So along a draft no token is deeper than the one before it. Verification
+    continues each token from its depth, so no layer runs twice for a token. If a part needs data from inside the pass,
+    verification begins at layer 0.
+
+    The paper trains a separate small network by the sum of the losses at its exits (sorted fine-tuning). It drafts for several
+    targets with it, with a threshold for each. Here the target's own layers are the sub-models, so they share its cache. Their
+    training is that of the target's exits: `lab` was trained with a loss at every layer. Which value is compared with the
+    threshold is recalled. With threshold 0 the first exit drafts everything; above 1, the last.
     """
 
     title = "Sorted drafts (S2D)"
@@ -109,7 +111,7 @@ class S2D(Drafter):
         decoder = ctx.target.decoder
         exits = self.sub_model_depths(decoder.spec)
         bounds = [self.thresholds[min(i, len(self.thresholds) - 1)] for i in range(len(exits) - 1)]
-        self._exits = [*zip(exits, [*bounds, 0.0], strict=True)]  # the last one drafts in any case
+        self._exits = [*zip(exits, [*bounds, 0.0], strict=True)]  # the last one always drafts
         self._heads = None if self.heads == "none" else cast(ExitHeads, decoder.heads["exits"])
 
     def propose(self, ctx: Context) -> Draft:
@@ -163,7 +165,7 @@ class S2D(Drafter):
         return draft
 
     def _ask(self, rows: NestedModels) -> tuple[Tensor, Exit]:
-        """Logits [V] of the sub-model that drafts behind the last row, and what was asked up to it."""
+        """Logits [V] of the sub-model that drafts behind the last row, and the exit tests up to it."""
         tests, best = list[list[float]](), list[int]()
         for layer, bound in self._exits:
             logits = rows.run(layer)

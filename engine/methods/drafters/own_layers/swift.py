@@ -21,23 +21,25 @@ from ..shared.subsets import propose_subset
 
 @component
 class Swift(Drafter):
-    """On-the-fly layer skipping. Drafts as layer_skip does; before each draft one round of search:
+    """On-the-fly layer skipping.
 
-    1. A candidate, a set of as many inner sub-layers as the one in use: drawn at random, or, every `bayes` rounds, proposed
-       by a Gaussian process over all scores so far (upper confidence bound mean + 2.5 deviations, over the unseen sets one
-       exchange away from the set in use).
-    2. Its score, the matchness: it reads the last full `window` of the generated text in one pass, over the exact keys and
-       values of what stands before; the share of places where its best token is the one that was written.
-    3. It replaces the set in use if its score is higher.
+    It drafts as layer_skip does. Before each draft it runs one round of search:
 
-    When the window has moved on, the round scores the set in use anew instead, so that only scores of one window are
-    compared. The search ends for good at a score of `enough`, after `patience` rounds without gain, or after `rounds`; it
-    rests while a cache policy has evicted entries that the window would need. It is drawn from the run's seed.
+    1. Take a candidate set with as many inner sub-layers as the set in use. It is drawn at random or, every `bayes` rounds,
+       proposed by a Gaussian process over all scores so far (upper confidence bound mean + 2.5 deviations, over the unseen sets
+       one exchange away from the set in use).
+    2. Compute its score, the matchness. One pass reads the last full `window` of the generated text, over the exact keys and
+       values of the earlier text. The score is the share of places where the best token is the written one.
+    3. If its score is higher, it replaces the set in use.
 
-    A round costs one pass of `window` rows without the skipped sub-layers, recorded as phase "search"; the entries it
-    overwrites are put back, so that nothing is copied but the window's (the released code copies the whole cache). Under a
-    sampler that draws, the chain is drawn and siblings are left out. Lossless: the set depends on the past alone. Deviations:
-    the released code scores the first window of the answer and lets its process propose points of the unit cube.
+    When the window has moved on, the round scores the set in use again instead, so that only scores of one window are compared.
+    The search ends at a score of `enough`, after `patience` rounds without gain, or after `rounds`. It pauses while a cache
+    policy has evicted entries that the window would need. It uses the run's seed.
+
+    A round costs one pass of `window` rows without the skipped sub-layers, recorded as phase "search". The entries that it
+    overwrites are restored, so only the window's entries are copied (the released code copies the whole cache). Under a random
+    sampler, the chain is drawn and siblings are left out. Lossless: the set depends on the past alone. Deviations: the released
+    code scores the first window of the answer and lets its process propose points of the unit cube.
     """
 
     title = "SWIFT (searched layer skipping)"
@@ -121,11 +123,11 @@ class Swift(Drafter):
         )
 
     def _as_skip(self, chosen: Tensor) -> Skip:
-        """What a set, bool [n] over the inner sub-layers, leaves out."""
+        """Convert a set, bool [n] over the inner sub-layers, to the sub-layers that a pass skips."""
         return skip_of([x for x, out in zip(self._inner, chosen.tolist(), strict=True) if out])
 
     def _search_round(self, ctx: Context) -> dict[str, object]:
-        """One round of search; figures for the trace: the candidate's kind and score, and the score of the set in use."""
+        """Run one round of search; return for the trace the candidate's kind and score, and the score of the set in use."""
         full = (len(ctx.tokens) - ctx.prompt) // self.window
         whole = all(store.in_order and store.n == len(ctx.tokens) - 1 for store in ctx.target.cache.layers)
         if not self._searching or not full or not whole or self._at == len(ctx.tokens):
@@ -151,7 +153,7 @@ class Swift(Drafter):
         return {"match": round(self._match, 4), "candidate": kind, "score": round(score, 4)}
 
     def _candidate(self, ctx: Context) -> tuple[str, Tensor]:
-        """How it came, and a set of the same size as the one in use."""
+        """The candidate's kind (how it was chosen), and a set of the same size as the one in use."""
         if self.bayes_interval and (len(self._scores) + 1) % self.bayes_interval == 0:
             candidate = propose_subset(torch.stack(self._sets), self._scores, self._set, self.window)
             if candidate is not None:
@@ -160,7 +162,7 @@ class Swift(Drafter):
         return "random", torch.zeros_like(self._set).index_fill(0, torch.tensor(drawn), True)
 
     def _score(self, ctx: Context, chosen: Tensor) -> float:
-        """The matchness of a set: share of the window's places where its best token is the one that was written."""
+        """The matchness of a set: the share of the window's places where its best token is the written one."""
         begin, end = self._start, self._start + self.window
         feed = Feed.causal_chain(ctx.tokens[begin:end], begin, ctx.target.decoder.device)
         with ctx.target.cache.rewind(begin, self.window):

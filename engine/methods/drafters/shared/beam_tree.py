@@ -1,4 +1,4 @@
-"""BeamTree: what drafters share that grow a tree on a layer's own outputs where it is sure, and keep the best nodes."""
+"""BeamTree: base of drafters that grow a tree on a layer's own outputs where it is confident, and keep the best nodes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ SHOWN = 8  # dropped nodes in the trace
 
 @component
 class BeamTree(Drafter):
-    """EAGLE-2's tree, over the layer `reads`, whose feature of a token is made of the target's states at `places`. What a
-    trace is told: each node's score, place by score, and whether its q rests on a guessed feature; the best of the dropped."""
+    """EAGLE-2's tree, over the layer `reads`.
+
+    The layer's feature of a token is made from the target's states at `places`. The trace records each node's score, its rank
+    by score, and whether its q rests on a guessed feature. It also records the best of the dropped nodes.
+    """
 
     reads: ClassVar[str]
     tells: ClassVar[dict[str, Note]] = {
@@ -69,7 +72,7 @@ class BeamTree(Drafter):
         return missing_reason(self.reads, spec)
 
     def feature_places(self, spec: ModelSpec) -> Sequence[int | str]:
-        """Whose states of the target make a feature, one after the other."""
+        """The layers of the target with states that make a feature, one after the other."""
         raise NotImplementedError
 
     def begin(self, ctx: Context) -> None:
@@ -103,7 +106,7 @@ class BeamTree(Drafter):
         return torch.stack([ctx.estimate(row, state) for row, state in zip(logits, states, strict=True)])
 
     def _best_draft(self, beam: BeamPool) -> Draft:
-        """The best nodes of the pool as a draft; the notes tell the scores and what was dropped."""
+        """The best nodes of the pool as a draft; the notes record the scores and the dropped nodes."""
         ranking = beam.ranking()
         keep, dropped = sorted(ranking[: self.nodes]), ranking[self.nodes :]
         at = {ROOT: ROOT, **{node: i for i, node in enumerate(keep)}}
@@ -112,7 +115,7 @@ class BeamTree(Drafter):
         notes = {
             "ranks": [beam.ranks[x] for x in keep],
             "scores": [round(beam.scores[x], 4) for x in keep],
-            "places": [place[x] for x in keep],  # of the score among all that are kept, best 0
+            "places": [place[x] for x in keep],  # rank of the score among all kept nodes, best 0
             "predicted": [
                 beam.depth[x] > 1 for x in keep
             ],  # whether q rests on a guessed feature or on a true one

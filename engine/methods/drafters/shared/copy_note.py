@@ -1,4 +1,4 @@
-"""Copied: what a drafter tells of tokens that stand in the text already."""
+"""Copied: the note of a drafter that copies tokens from the text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FeatureWalk: what drafters share whose layer guesses the target's features and drafts on its own guesses."""
+"""FeatureWalk: shared by drafters with a layer that guesses the target's features and drafts on its own guesses."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from decodescope.engine.model.heads.drafting.pairs import PairHead
 
 
 class FeatureWalk:
-    """A layer that reads along, and looks ahead level by level.
+    """A layer that reads the text with the target, and looks ahead level by level.
 
-    Slot t of the layer reads the pair (f_t, e(t+1)). Its cache keeps the pairs of the text, whose features are true; those
-    of a look ahead, whose features the layer guessed itself, are pending until `close`. places: whose states of the target
-    make a feature, one after the other along the width
+    Slot t of the layer reads the pair (f_t, e(t+1)). Its cache keeps the pairs of the text, with true features. The pairs of a
+    look ahead, with features that the layer guessed itself, are pending until `close`. places: the target's layers with states
+    that make a feature, concatenated along the width
     """
 
     def __init__(self, ctx: Context, layer: PairHead, places: Sequence[int | str]):
@@ -31,7 +31,7 @@ class FeatureWalk:
         self.due: tuple[Tensor, list[int]] | None = (
             None  # states [k, W] and next tokens that the layer has not read
         )
-        self._next: Tensor | None = None  # [1, d], what the layer said after the last pair
+        self._next: Tensor | None = None  # [1, d], the layer's output after the last pair
         self._sees = [0]  # the pending slots that each row of the last level sees, as bits
         self._pending = self.level = 0
         if ctx.target.probe is not None:
@@ -47,15 +47,17 @@ class FeatureWalk:
         return F.embedding(torch.tensor(tokens, device=self.decoder.device), self._table)
 
     def note_accepted(self, outcome: DraftOutcome) -> None:
-        """Note the true states of what the target has accepted; the next `root` reads them."""
+        """Store the true states of the tokens that the target has accepted; the next `read_root` reads them."""
         path, token = outcome.verdict.path, outcome.verdict.token
         emitted = [outcome.draft.tokens[node] for node in path] + ([] if token is None else [token])
         rows = [0, *(node + 1 for node in path)][: len(emitted)]
         self.due = self._states(outcome.hidden)[rows], emitted
 
     def read_root(self) -> Tensor | None:
-        """Read what is due, in one pass, and keep it. The layer's output [1, d] after the root; None where nothing was read
-        yet (a prompt of one token)."""
+        """Read the pending pairs in one pass, and keep them.
+
+        Returns the layer's output [1, d] after the root; None if nothing was read yet (a prompt of one token).
+        """
         self.store.rollback()
         if self.due is not None:
             states, tokens = self.due
@@ -70,12 +72,15 @@ class FeatureWalk:
         return self._next
 
     def _output_after(self, features: Tensor, embedded: Tensor) -> Tensor:
-        """The output [1, d] after the last of the pairs float [T, d], whose rows are the first that become pending."""
+        """The output [1, d] after the last of the pairs float [T, d]; their rows are the first pending ones."""
         return self.layer(features[None], embedded[None], self.store.n, self.store)[0, -1:]
 
     def next_level(self, outputs: Tensor, above: Sequence[int], tokens: Sequence[int]) -> Tensor:
-        """The outputs [R, d] after `tokens`, one level further: token i follows row above[i] of the level before, whose
-        `outputs` [.., d] stand in the place of true features. Each sees the text, its ancestors and itself."""
+        """The outputs [R, d] after `tokens`, one level further.
+
+        Token i follows row above[i] of the level before. The `outputs` [.., d] of that level replace true features. Each token
+        sees the text, its ancestors and itself.
+        """
         device, n = self.decoder.device, self.store.n
         fed, at = torch.tensor([tokens, above], device=device)  # one copy up for both
         pairs = outputs.index_select(0, at)[None], self._table.index_select(0, fed)[None]
@@ -95,7 +100,7 @@ class FeatureWalk:
 
     @property
     def passes(self) -> int:
-        """Passes of the layer on guessed features since `root`."""
+        """Passes of the layer on guessed features since `read_root`."""
         return self.level
 
     def close(self) -> None:

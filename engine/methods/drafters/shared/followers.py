@@ -1,4 +1,4 @@
-"""Followers: what stood behind a context in a body of text, as shares."""
+"""Followers: the shares of the tokens that follow a context in a body of text."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from .suffix_array import SuffixArray
 
 
 def follower_shares(store: SuffixArray, context: Sequence[int], tokens: np.ndarray) -> np.ndarray | None:
-    """float64 [n]: which share of the places where `context` stands and a token follows is followed by each of `tokens` (int
-    [n], none twice); None where the context stands nowhere, or only at the ends of documents."""
+    """float64 [n]: of the places where a token follows `context`, the share where each of `tokens` (int [n], none twice) does.
+
+    None if the context occurs nowhere, or only at the ends of documents.
+    """
     low, high = store.find(context)
     if low == high:
         return None
@@ -23,13 +25,15 @@ def follower_shares(store: SuffixArray, context: Sequence[int], tokens: np.ndarr
 def interpolate_shares(
     store: SuffixArray, text: Sequence[int], tokens: np.ndarray, weights: Sequence[float]
 ) -> np.ndarray:
-    """float64 [n]: sum over i of weights[i - 1] times the share of each of `tokens` behind the last i ids of `text`; a context
-    that stands nowhere adds nothing."""
+    """float64 [n]: sum over i of weights[i - 1] times the share of each of `tokens` behind the last i ids of `text`.
+
+    A context that occurs nowhere adds nothing.
+    """
     q = np.zeros(len(tokens))
     for n, weight in enumerate(weights[: len(text)], 1):
         share = follower_shares(store, text[-n:], tokens)
         if share is None:
-            break  # nor does a longer context stand there
+            break  # a longer context does not occur either
         q += weight * share
     return q
 
@@ -42,8 +46,11 @@ def unigram_shares(store: SuffixArray, vocab: int) -> np.ndarray:
 
 
 def follower_lift(store: SuffixArray, context: Sequence[int], alone: np.ndarray) -> np.ndarray | None:
-    """float64 [V]: how much more often each id stands behind `context` than its share `alone` [V] of all tokens, 0 where it
-    never does; None where the context stands nowhere, or only at the ends of documents."""
+    """float64 [V]: the share of each id behind `context`, divided by its share `alone` [V] of all tokens; 0 where it never
+    follows.
+
+    None if the context occurs nowhere, or only at the ends of documents.
+    """
     low, high = store.find(context)
     behind = store.windows(store.order[low:high], len(context), 1)[:, 0]
     counts = np.bincount(behind[behind >= 0], minlength=len(alone))[: len(alone)]

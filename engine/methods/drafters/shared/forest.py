@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False)
 class TrieNode:
-    """The end of a path of tokens. f_in: how often the path stands in the prompt; f_out: in the text, halved now and then;
-    last: where its token stood last."""
+    """The end of a path of tokens.
+
+    f_in: how often the path occurs in the prompt;  f_out: in the text, halved from time to time;  last: the last position of
+    its token
+    """
 
     f_in: int = 0
     f_out: float = 0.0
@@ -24,11 +27,10 @@ class TrieNode:
 
 
 class Forest:
-    """All windows of up to `longest` tokens of a prompt and of the text that grows behind it.
+    """All windows of up to `longest` tokens of a prompt and of the growing text behind it.
 
-    most:    nodes with an f_out that a trie may have; when it has more, its counts are halved
-    roots:   first token -> the root of its trie;  sizes: first token -> nodes of its trie with an f_out
-    dropped: nodes that went so far
+    most:    nodes with an f_out that a trie may have; when it has more, its counts are halved roots:   first token -> the root
+    of its trie;  sizes: first token -> nodes of its trie with an f_out dropped: nodes removed so far
     """
 
     def __init__(self, longest: int, most: int):
@@ -42,8 +44,10 @@ class Forest:
         self._read = 0
 
     def extend(self, tokens: Sequence[int], prompt: int) -> None:
-        """Bring the forest to `tokens`, which begin with what was entered so far and whose first `prompt` are the prompt;
-        no window reaches from the prompt into the text. O(longest) a token."""
+        """Extend the forest to `tokens`, which must begin with the tokens entered so far.
+
+        The first `prompt` tokens are the prompt; no window reaches from the prompt into the text. O(longest) per token.
+        """
         for at in range(self._read, len(tokens)):
             if at == prompt:
                 self._open.clear()
@@ -51,7 +55,7 @@ class Forest:
         self._read = len(tokens)
 
     def _enter(self, token: int, at: int, out: bool) -> None:
-        """Every window that grows takes one more token, the one at `at`, and a new one begins with it."""
+        """Extend every growing window by the token at `at`, and begin a new window with it."""
         grown: list[tuple[int, TrieNode | None]] = []
         for first, above in [*self._open, (token, TrieNode(children=self.roots))]:
             node = None if above is None else above.children.setdefault(token, TrieNode())
@@ -67,8 +71,10 @@ class Forest:
             self._halve_counts(first)
 
     def _halve_counts(self, first: int) -> None:
-        """Halve what a trie counted in the text, 1 and less to 0; drop the nodes that have no count left. Its windows end:
-        one that went on after its beginning was halved could lift a count above its parent's."""
+        """Halve a trie's counts from the text, with 1 and less to 0, and drop the nodes without a count.
+
+        Its windows end: a window that continued after the halving could lift a count above its parent's.
+        """
         before = list(self.roots[first].walk())
         for node in before:
             node.f_out = node.f_out / 2 if node.f_out > 1 else 0.0

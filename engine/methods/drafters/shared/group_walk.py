@@ -1,4 +1,4 @@
-"""GroupWalk: a FeatureWalk whose layer guesses several tokens in a pass, so that most levels ahead need none."""
+"""GroupWalk: a FeatureWalk with a layer that guesses several tokens per pass, so that most levels need no pass."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ Way = tuple[int, ...]  # a group of the last pass, and the tokens since
 
 
 class GroupWalk(FeatureWalk):
-    """A pass says `k` levels. The first is that of the text's last pair and k - 1 masks. When their k levels are used up, the
-    next pass reads what was drafted since, each node once, as pairs with the features that were guessed for it, and masks
-    behind every node that goes on. Pairs stay pending for later passes; masks are seen by their own group alone."""
+    """A pass guesses `k` levels.
+
+    The first pass reads the text's last pair and k - 1 masks. When its k levels are used up, the next pass reads the nodes
+    drafted since, each once, as pairs with their guessed features. It also reads masks behind every node that goes on. Pairs
+    stay pending for later passes; only their own group sees the masks.
+    """
 
     def __init__(self, ctx: Context, layer: ParallelSpecLayer, k: int):
         self.k, self._net = k, layer
-        self._first: Tensor | None = None  # [k, d]: what the pass over the last pair of the text said
+        self._first: Tensor | None = None  # [k, d]: the output of the pass over the last pair of the text
         super().__init__(ctx, layer, ("final",))
 
     @property
@@ -36,8 +39,8 @@ class GroupWalk(FeatureWalk):
     def read_root(self) -> Tensor | None:
         output = super().read_root()
         if self._first is not None:
-            self._group = self._first[None]  # [G, k, d]: what the last pass said
-            # [G, m]: the pending pairs on the way to each group
+            self._group = self._first[None]  # [G, k, d]: the output of the last pass
+            # [G, m]: the pending pairs on the path to each group
             self._pairs = self._group.new_zeros(1, 0, dtype=torch.bool)
         self._ways: list[Way] = [(0,)]  # of the rows of the last level
         self._grown = 0

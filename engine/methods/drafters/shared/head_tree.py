@@ -1,4 +1,4 @@
-"""HeadState and HeadTree: what drafters share that read guesses from heads on the target's last state."""
+"""HeadState and HeadTree: shared by drafters that read guesses from heads on the target's last state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .trees import SHAPED, shaped_tree
 
 
 class HeadState(Drafter):
-    """Keeps the target's final feature of the token before the root, which the heads `reads` guess from."""
+    """Keeps the target's final feature of the token before the root; the heads `reads` guess from it."""
 
     needs: ClassVar[Needs] = Needs(hidden=frozenset({"final"}))
     reads: ClassVar[str]
@@ -38,8 +38,9 @@ class HeadState(Drafter):
 
 
 class HeadTree(HeadState):
-    """The same, and a tree of `nodes` nodes that is shaped by the heads' rank accuracies, or by `rates` where their file does
-    not tell them."""
+    """A HeadState with a tree of `nodes` nodes, shaped by the heads' rank accuracies, or by `rates` if their file does not
+    record them.
+    """
 
     tells: ClassVar[dict[str, Note]] = SHAPED
     rates: ClassVar[tuple[tuple[float, ...], ...]]

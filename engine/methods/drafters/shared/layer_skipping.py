@@ -1,4 +1,4 @@
-"""Skipping: which sub-layers of the target may be left out, and the draft that the target writes without them."""
+"""Layer skipping: the sub-layers of the target that may be skipped, and the draft that the target writes without them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SKIPPED = {
 
 
 def inner_sub_layers(spec: ModelSpec) -> list[SubLayer]:
-    """The sub-layers that may be left out: all but those of the first and the last layer."""
+    """The sub-layers that may be skipped: all but those of the first and the last layer."""
     return [(kind, i) for i in range(1, spec.n_layers - 1) for kind in "af"]
 
 
@@ -34,7 +34,7 @@ def spaced_sub_layers(among: list[SubLayer], ratio: float) -> list[SubLayer]:
 
 
 def skip_of(chosen: list[SubLayer]) -> Skip:
-    """The sub-layers `chosen` as what a pass leaves out."""
+    """Convert the sub-layers `chosen` to a Skip, the sub-layers that a pass skips."""
     attn, ffn = (frozenset(i for kind, i in chosen if kind == which) for which in "af")
     return Skip(attn, ffn)
 
@@ -59,10 +59,12 @@ def skipping_draft(
     notes: dict[str, Any] | None = None,
     schedule: DraftLength | None = None,
 ) -> Draft:
-    """What the target writes without the sub-layers `skip`: a chain of at most `length` tokens that ends with the first of
-    which it was less sure than `stop`, by the token's probability before the sampler, or where the `schedule` ends it.
-    siblings: under a greedy sampler alternatives to each chain token ride along. The passes extend the target's own cache with
-    pending rows, which are dropped. `notes` are added to the draft's."""
+    """The chain that the target writes without the sub-layers `skip`.
+
+    It has at most `length` tokens. It ends with the first token with a probability, before the sampler, below `stop`, or where
+    the `schedule` ends it. siblings: under a greedy sampler, the draft adds alternatives to each chain token. The passes extend
+    the target's own cache with pending rows, which are dropped. `notes` are added to the draft's.
+    """
     tokens: list[int] = []
     parents: list[int] = []
     chain = -1

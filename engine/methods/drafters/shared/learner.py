@@ -1,4 +1,4 @@
-"""Learner: a draft model that is trained while it drafts, on a copy of its weights."""
+"""Learner: trains a draft model while it drafts, on a copy of its weights."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.matrix import unpack
 from decodescope.engine.model.layers.norm import single_weight
 
-MOST_BYTES = 2 << 30  # what a copy may take, with the optimiser's averages
+MOST_BYTES = 2 << 30  # limit of a copy, with the optimiser's averages
 NORM = 1.0  # the gradient is scaled down to this norm
 LOSSES = ("forward", "reverse", "jsd")
 
 
 class Learner(Decoder):
-    """The decoder `origin` until the first update, which copies it; from then on the copy. `origin` is never written to.
+    """The decoder `origin` until the first update, and from then on a copy of it.
 
-    Each update makes new weights in origin's type and layout from a master in float32 (float64, if origin is), by one step
-    of AdamW at a constant rate, without decay. updates: how many there were; bytes: of all that was copied, 0 before.
+    `origin` is never written to.
+
+    Each update makes new weights in origin's type and layout from a master in float32 (float64, if origin is). It is one step
+    of AdamW at a constant rate, without decay. updates: the number of updates so far; bytes: of all copies, 0 before the first
+    update.
     """
 
     def __init__(self, origin: Decoder, rate: float):
@@ -42,9 +45,9 @@ class Learner(Decoder):
 
     @classmethod
     def from_decoder(cls, decoder: Decoder, rate: float) -> Learner:
-        """A learner that has not learned yet, of a decoder or of what another learner was copied from.
+        """An untrained learner for a decoder, or for the origin of another learner.
 
-        Raises EngineFault for a model that is too large to be copied, or that has no gradient here.
+        Raises EngineFault if the model is too large to be copied, or has no gradient here.
         """
         return cls(decoder.origin if isinstance(decoder, Learner) else decoder, rate)
 
@@ -60,12 +63,12 @@ class Learner(Decoder):
     def learn(
         self, tokens: Sequence[int], start: int, rows: Sequence[int], p: Tensor, loss: str = "forward"
     ) -> float | None:
-        """One update; the loss before it. None, and no update, where the loss or its gradient is not finite.
+        """Run one update and return the loss before it; None, and no update, if the loss or its gradient is not finite.
 
-        tokens: a stretch of text whose first token stands at position `start`
-        rows:   places in it; the laws that it gives of the tokens after them are drawn towards p, float [R, V]
-        loss:   "forward": KL(p || q) + H(p), the soft cross-entropy; "reverse": KL(q || p); "jsd": the mean of both to
-                the middle
+        - tokens: a stretch of text that starts at position `start`
+        - rows: places in it; the update moves the distributions of the tokens after them towards p, float [R, V]
+        - loss: "forward": KL(p || q) + H(p), the soft cross-entropy; "reverse": KL(q || p); "jsd": the mean of both to the
+          middle
         """
         with torch.inference_mode(False), torch.enable_grad():
             if self._master is None:
@@ -90,7 +93,7 @@ class Learner(Decoder):
             return float(value.detach())
 
     def _start(self, source: Decoder) -> None:
-        """A master of its own from `source`, and an optimiser that has seen nothing."""
+        """Copy `source` to a master, and create a fresh optimiser."""
         wide = torch.float64 if self.dtype == torch.float64 else torch.float32
         master = Decoder(
             self.spec, *map_weights(source, lambda x: x.detach().to(wide, copy=True).requires_grad_())
@@ -100,7 +103,7 @@ class Learner(Decoder):
         self.bytes = _memory_bytes(self.origin)
 
     def _renew(self) -> None:
-        """The weights that passes read, from the master."""
+        """Rebuild the weights that passes read from the master."""
         assert self._master is not None
         fresh = copy.copy(self._master)
         fresh.embed, fresh.layers, fresh.norm, fresh.head = map_weights(
@@ -116,12 +119,12 @@ class Learner(Decoder):
 
 
 def distillation_loss(p: Tensor, z: Tensor, loss: str) -> Tensor:
-    """The mean over rows of the distance `loss` (see `Learner.learn`) of laws p [R, V] from softmax(z), z [R, V]."""
+    """The mean over rows of the distance `loss` (see `Learner.learn`) of distributions p [R, V] from softmax(z), z [R, V]."""
     q = z.log_softmax(-1)
     if loss == "forward":
         return -(p * q).sum(-1).mean()
     tiny = torch.finfo(p.dtype).tiny
-    p = p.clamp_min(tiny).log()  # a law of float32 may hold zeros
+    p = p.clamp_min(tiny).log()  # a float32 distribution may hold zeros
     if loss == "reverse":
         return (q.exp() * (q - p)).sum(-1).mean()
     middle = torch.logaddexp(p, q) - torch.log(q.new_tensor(2.0))
@@ -151,14 +154,15 @@ def _all_weights(decoder: Decoder) -> list[Tensor]:
 
 
 def _memory_bytes(origin: Decoder) -> int:
-    """Bytes that a learner of `origin` holds beside it: weights as they are read, the master, its gradient and AdamW's two
-    averages."""
+    """Bytes that a learner holds in addition to `origin`: weights as they are read, the master, its gradient and AdamW's two
+    averages.
+    """
     size = origin.embed.element_size()
     return origin.spec.params * (size + 4 * max(size, 4))
 
 
 def _check_teachable(origin: Decoder) -> None:
-    """Raise EngineFault for a model that cannot learn here."""
+    """Raise EngineFault if the model cannot be trained here."""
     held, spec = _memory_bytes(origin), origin.spec
     if held > MOST_BYTES:
         raise EngineFault(

@@ -1,4 +1,4 @@
-"""Growth on a draft model: a tree whose nodes come from the model's laws, a level to a pass."""
+"""Grow a tree on a draft model: nodes come from the model's distributions, one level per pass."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MOST = 128  # nodes of a draft with a given number of children at each level
 
 
 class ModelTree:
-    """A draft while it grows in the lane of a draft model.
+    """A growing draft in the lane of a draft model.
 
-    tokens, parents, depth: per node; depth 1 stands under the root
-    laws, u: per node, the law that it was drawn from and the uniform that drew it; empty under a greedy sampler
+    - tokens, parents, depth: per node; depth 1 is directly under the root
+    - laws, u: per node, the distribution that it was drawn from and the uniform that drew it; empty under a greedy sampler
     """
 
     def __init__(self, ctx: Context, role: str = "draft"):
@@ -37,7 +37,7 @@ class ModelTree:
         self.laws: list[Drawn] = []
         self.u: list[float | None] = []
         self._states: dict[int, Any] = {ROOT: ctx.state}  # the sampler's after each node, if it has one
-        # node read -> the pending rows that it sees, itself among them, as bits
+        # node read -> the pending rows that it sees, including its own, as bits
         self._sees: dict[int, int] = {ROOT: 0}
         self._pending = 0
         self._firsts: dict[
@@ -46,15 +46,15 @@ class ModelTree:
         self._first: list[int] = []  # per node, the first node that continues the text by the same tokens
 
     def read_root(self) -> Tensor:
-        """float [1, V]: the draft model's logits after the root; what the lane lacks of the text is read first."""
+        """float [1, V]: the draft model's logits after the root; the lane first reads the text that it lacks."""
         return self.lane.read(self.ctx.tokens)[None]
 
     def read(self, nodes: Sequence[int], keep: bool = False) -> Tensor:
         """float [R, V]: the logits after each of `nodes`, in one pass; their parents have been read.
 
-        They stay pending until `close`, each seeing its own ancestors. Nodes that continue the text by the same tokens have one
-        distribution, but a pass may round their rows differently: they get the row of the first of them. keep: they are the
-        next token of a chain, committed at once, so that what the target accepts need not be read again.
+        They stay pending until `close`, and each sees its own ancestors. Nodes that continue the text by the same tokens have
+        one distribution, but a pass may round their rows differently. So they get the row of the first of them. keep: they are
+        the next token of a chain, committed at once, so that accepted tokens need not be read again.
         """
         start, device = self.ctx.position - 1, self.lane.decoder.device
         if keep:
@@ -84,17 +84,17 @@ class ModelTree:
             self.lane.rollback()
 
     def law(self, node: int, logits: Tensor) -> Tensor:
-        """float [V]: what the children of `node` are drawn from, given the logits [V] after it; see `Context.estimate`."""
+        """float [V]: the distribution of the children of `node`, given the logits [V] after it; see `Context.estimate`."""
         return self.ctx.estimate(logits, self._states[node] if self.stateful else self.ctx.state)
 
     def estimates(self, nodes: Sequence[int], rows: Tensor) -> Tensor:
-        """float [R, V]: `law` of each of `nodes`, whose logits are `rows` [R, V]; at once, where the sampler has no state."""
+        """float [R, V]: `law` of each of `nodes` with logits `rows` [R, V]; at once, if the sampler has no state."""
         if self.stateful:
             return torch.stack([self.law(node, row) for node, row in zip(nodes, rows, strict=True)])
         return self.ctx.estimate(rows, self.ctx.state)
 
     def grow(self, parent: int, logits: Tensor, width: int) -> list[int]:
-        """Up to `width` children under `parent`, whose logits are [V]; see `spread`."""
+        """Add up to `width` children under `parent`, with logits [V] after it; see `add_children`."""
         if width > 1 or self.greedy:
             return self.add_children([parent], logits[None], [width])[0]
         law = self.law(parent, logits)
@@ -104,8 +104,11 @@ class ModelTree:
     def add_children(
         self, parents: Sequence[int], rows: Tensor, widths: Sequence[int], again: bool = False
     ) -> list[list[int]]:
-        """Up to widths[i] children under the i-th of `parents`, whose logits are `rows` [R, V]: drawn without replacement, or
-        the likeliest. again: drawn with replacement, so that some may be equal."""
+        """Add up to widths[i] children under the i-th of `parents`, with logits `rows` [R, V]: drawn without replacement, or
+        the likeliest.
+
+        again: draw with replacement, so that some may be equal.
+        """
         if self.greedy:
             best = self._top_tokens(parents, rows, widths)
             return [self._add(x, own, row) for x, row, own in zip(parents, rows, best, strict=True)]
@@ -125,16 +128,16 @@ class ModelTree:
         return grown
 
     def add_drawn(self, parent: int, rest: Remainder, logits: Tensor) -> int:
-        """One child under `parent`, drawn from what is left of its law; logits [V] after the parent."""
+        """Add one child under `parent`, drawn from the rest of its distribution; logits [V] after the parent."""
         drawn = self.ctx.chance.draw_remaining(rest, self.ctx.position + self._level(parent))
         return self._add(parent, [drawn.token], logits, [(rest.law, rest.taken[:])], [drawn.u])[0]
 
     def add_chosen(self, parent: int, token: int, logits: Tensor) -> int:
-        """One child under `parent`, chosen without chance; logits [V] after the parent."""
+        """Add one child under `parent`, chosen without chance; logits [V] after the parent."""
         return self._add(parent, [token], logits)[0]
 
     def _top_tokens(self, parents: Sequence[int], rows: Tensor, widths: Sequence[int]) -> list[list[int]]:
-        """The widths[i] likeliest tokens after the i-th of `parents`, by its logits; what the sampler prefers first."""
+        """The widths[i] likeliest tokens after the i-th of `parents`, by its logits; the sampler's favourite comes first."""
         sampler, widest = self.ctx.sampler, min(max(widths), rows.shape[1])
         best = (rows.argmax(-1, keepdim=True) if widest == 1 else rows.topk(widest).indices).tolist()
         if self.stateful:
@@ -158,7 +161,7 @@ class ModelTree:
         laws: Sequence[Drawn] = (),
         u: Sequence[float | None] = (),
     ) -> list[int]:
-        """Children of one parent; their nodes."""
+        """Add children of one parent and return their nodes."""
         first, count = len(self.tokens), len(tokens)
         nodes = list(range(first, first + count))
         self.tokens += tokens
@@ -192,14 +195,14 @@ class ModelTree:
 
 
 def scheduled_chain(ctx: Context, length: int) -> Draft:
-    """A chain of the draft model's, as long as the schedule lets it be; length: the drafter's own."""
+    """A chain from the draft model, as long as the schedule allows; length: the drafter's own."""
     longest = ctx.schedule.draft_limit(ctx, length)
     if longest == 0:
         return Draft()
     lane, greedy = ctx.lanes["draft"], ctx.sampler.greedy and not ctx.sampler.stateful
     if (
         greedy and not ctx.schedule.adapts and is_unobserved(lane)
-    ):  # nobody asks anything before the last token
+    ):  # no schedule needs the tokens before the last
         lane.read(ctx.tokens)
         first = lane.best[-1]
         tokens = [first, *(continue_greedily(lane, first, longest - 1) if longest > 1 else [])]
@@ -216,14 +219,16 @@ def scheduled_chain(ctx: Context, length: int) -> Draft:
 
 
 def _drafted_token(tree: ModelTree, node: int, logits: Tensor) -> DraftedToken:
-    """What a schedule sees of the last `node` of a chain, which was drafted from logits [V]."""
+    """The data that a schedule sees of the last `node` of a chain, drafted from logits [V]."""
     probe = tree.lane.probe
     return DraftedToken(tree.tokens[node], logits, None if probe is None else probe.hidden["final"][0, -1])
 
 
 def tree_size_conflict(branching: Sequence[int], knob: str, trees: int = 1) -> str | None:
-    """Why `trees` trees with these numbers of children at each level have too many nodes, in a sentence; None if they have
-    not. knob: by its full name."""
+    """One sentence: why `trees` trees with these numbers of children per level have too many nodes; None: they do not.
+
+    knob: by its full name.
+    """
     nodes = trees * sum(accumulate(branching, mul))
     if nodes > MOST:
         said = ",".join(map(str, branching))
@@ -232,9 +237,11 @@ def tree_size_conflict(branching: Sequence[int], knob: str, trees: int = 1) -> s
 
 
 class Siblings:
-    """The children of one place of a tree, one after the other: drawn without replacement, or the likeliest first, under a
-    greedy sampler. logits: float [V] after the place; rest: of its law; best: under a greedy sampler, the children that there
-    may be, and their probabilities."""
+    """The children of one place of a tree, one after the other.
+
+    They are drawn without replacement or, under a greedy sampler, taken likeliest first. logits: float [V] after the place;
+    rest: of its distribution; best: under a greedy sampler, the possible children and their probabilities.
+    """
 
     def __init__(
         self,
@@ -263,7 +270,7 @@ class Siblings:
         return min(1.0, self._best[-1][1] / self._left) if self._left > 0 else 0.0
 
     def grow(self) -> tuple[int, float]:
-        """The next child's node, and the probability it had among what the earlier ones left."""
+        """Add the next child; return its node, and its probability among what the earlier ones left."""
         tree, rest = self._tree, self._rest
         if rest is None:
             taken = self.next_probability
@@ -271,14 +278,14 @@ class Siblings:
             self._left -= share
             return tree.add_chosen(self._parent, token, self._logits), taken
         node = tree.add_drawn(self._parent, rest, self._logits)
-        # what is left was summed up, and rounded
+        # the rest was summed and rounded
         taken = min(1.0, float(rest.p[tree.tokens[node]]) / rest.total)
         rest.take(tree.tokens[node])
         return node, taken
 
 
 def sibling_groups(tree: ModelTree, nodes: Sequence[int], rows: Tensor, most: int) -> list[Siblings]:
-    """The children of each of `nodes`, whose logits are `rows` [R, V]; at most `most` of a place under a greedy sampler."""
+    """The children of each of `nodes` with logits `rows` [R, V]; at most `most` per place under a greedy sampler."""
     laws = tree.estimates(nodes, rows)
     if not tree.greedy:
         return [Siblings(tree, *place, []) for place in zip(nodes, rows, remainders(laws), strict=True)]

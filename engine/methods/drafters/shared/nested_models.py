@@ -1,4 +1,4 @@
-"""Nested: a chain of drafted tokens in the target's first layers, each as deep as somebody has taken it."""
+"""Nested models: a chain of drafted tokens in the target's first layers, each with its own depth so far."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from decodescope.engine.model.layers.partial_pass import LazyLogits
 
 
 class NestedModels:
-    """The first layers of a lane's model, as models of several depths over one chain whose rows are pending.
+    """The first layers of a lane's model, as models of several depths over one chain of pending rows.
 
-    tokens:  of the rows, the first at `position`;  depths: layers that each has run, none more than the row before it
-    states:  float [1, 1, d_model] of each, which enter the layer above those;  deepened: how often a row was taken along
-    heads:   trained exits that read the states; None: the last norm
+    - tokens: of the rows, the first at `position`;  depths: layers that each row has run, never more than the row before it
+    - states: float [1, 1, d_model] of each row, which enter the layer above its depth;  deepened: how often a row was deepened
+      later
+    - heads: trained exits that read the states; None: the last norm
     """
 
     def __init__(self, lane: Lane, position: int, heads: ExitHeads | None = None):
@@ -34,13 +35,15 @@ class NestedModels:
         self.deepened = 0
 
     def push(self, token: int) -> None:
-        """A further row, which has run nothing yet."""
+        """Append a row that has run no layer yet."""
         self.tokens.append(token)
         self.depths.append(0)
 
     def run(self, depth: int) -> Tensor:
-        """Logits [V] of the model of the first `depth` layers behind the last row. Rows before it that stand less deep are
-        taken along from where they stand."""
+        """Logits [V] of the model of the first `depth` layers behind the last row.
+
+        Earlier rows with a smaller depth are run to this depth as well, from their stored states.
+        """
         first = next(i for i, at in enumerate(self.depths) if at < depth)
         entries, count = self.depths[first:], len(self.depths) - first
         feed = Feed.causal_chain(
@@ -51,7 +54,7 @@ class NestedModels:
             feed.entries = entries if entries[0] > entries[-1] else None
         rule = FixedExit(depth, self._heads)
         logits = self._lane.forward(feed, "draft", depth=rule)[0, -1]
-        if self._heads is not None:  # its map is a product of its own
+        if self._heads is not None:  # its map is an extra product
             record = self._lane.passes[-1]
             record.tests = [depth]
             record.asks = "head"
@@ -63,7 +66,8 @@ class NestedModels:
 
 
 class FixedExit(AdaptiveDepth):
-    """No rule: a pass ends in front of `until`, its answer is that of the state there, and the layers above get nothing.
+    """A fixed exit without a rule: a pass ends in front of `until`, answers from the state there, and leaves the layers above
+    empty.
 
     states: float [1, T, d_model] of its rows, which enter that layer
     """

@@ -1,4 +1,4 @@
-"""What a growing text says about its own n-grams: where they stood, and what followed them how often."""
+"""The n-grams of a growing text: where they occurred, and how often each token followed them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SuffixIndex:
 
 
 class Follower(NamedTuple):
-    """The token that followed a context most often, how often that was, and the order: the context's length plus one."""
+    """The token that followed a context most often, its count, and the order: the context's length plus one."""
 
     token: int
     times: int
@@ -37,8 +37,8 @@ class Follower(NamedTuple):
 class NgramCounts:
     """Counts of the n-grams of orders 2 to `longest` in a growing text; each token is counted once, O(longest).
 
-    counts: context of 1 to longest - 1 tokens -> {token that followed: how often}
-    The most frequent follower is kept beside the counts; of equally frequent ones, the one counted last.
+    counts: context of 1 to longest - 1 tokens -> {token that followed: how often} The most frequent follower is kept with the
+    counts; of equally frequent ones, the one counted last.
     """
 
     def __init__(self, longest: int):
@@ -60,7 +60,7 @@ class NgramCounts:
         self.length = len(tokens)
 
     def top_follower(self, context: Sequence[int]) -> Follower | None:
-        """What most often followed the longest known suffix of `context`; None if none was ever followed by a token."""
+        """The most frequent follower of the longest known suffix of `context`; None if no suffix has one."""
         for n in range(min(self.longest - 1, len(context)), 0, -1):
             suffix = tuple(context[-n:])
             if suffix in self._best:

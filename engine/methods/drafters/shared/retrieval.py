@@ -1,4 +1,4 @@
-"""Retrieval: of a long prompt the windows that its end asks for, by BM25 over token ids."""
+"""Retrieval: the windows of a long prompt that match the question at its end, by BM25 over token ids."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import numpy as np
 
 
 def retrieve_positions(prompt: Sequence[int], budget: int, window: int, query: int) -> list[int]:
-    """Positions, ascending, of at most `budget` tokens of `prompt`: all of them if they are no more. Else its first token, its
-    last `query` ones, the question, and of what stands between, cut into windows of `window` tokens, those that the question's
-    tokens are most peculiar to, the best first, each that still has room. Windows of the same score: the earlier first."""
+    """Positions, ascending, of at most `budget` tokens of `prompt`: all of them if the prompt is not longer.
+
+    Otherwise they are its first token, the question (its last `query` tokens), and the best windows between. The text between
+    is cut into windows of `window` tokens. Windows are taken by BM25 score for the question's tokens, best first, as long as
+    each fits. Of windows with the same score, the earlier comes first.
+    """
     return list(_retrieve_positions(tuple(prompt), budget, window, query))
 
 

@@ -1,4 +1,4 @@
-"""Slotted: what drafters share for which the target guesses, in slots of the pass that checks."""
+"""SlotDrafter: base of drafters for which the target itself guesses, in slots of the verification pass."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ SLOTS = Note("node", "slots", "rows", "trained tokens behind the root and each n
 
 
 class SlotDrafter(Drafter):
-    """Base. Trained tokens, those of `reads`, hang behind the root or behind nodes of the tree; number k (from 0) behind a node
-    is a row of the check in which the target guesses the token k + 2 after that node. Those of the node where the accepted path
-    ends make the next draft, so there is no net and no further pass.
+    """Base of drafters with trained slot tokens.
+
+    The trained tokens of `reads` follow the root or nodes of the tree. In the row of slot k (from 0) behind a node, the target
+    guesses the token k + 2 after that node. The slots of the node at the end of the accepted path make the next draft. So there
+    is no net and no further pass.
 
     A slot sees the text, its node, the node's ancestors, the slots before it behind that node, and the prefix if one was
-    trained. Nothing sees a slot, so the logits of root and nodes are those of the check without them; they are never matched,
+    trained. No node sees a slot, so the logits of root and nodes are the same as without slots. Slots are never matched and
     never kept.
     """
 
@@ -43,12 +45,14 @@ class SlotDrafter(Drafter):
     def begin(self, ctx: Context) -> None:
         self._trained = cast(SlotTokens, ctx.target.decoder.heads[self.reads])
         self._guessed: Tensor | None = (
-            None  # float [k, V], the target's logits of the tokens that come after the next root
+            None  # float [k, V], the target's logits of the tokens after the next root
         )
 
     def attach_slots(self, draft: Draft, counts: Sequence[int], room: int) -> list[int]:
-        """Hang the first counts[0] trained tokens behind the root and the first counts[i + 1] behind node i of `draft`. One
-        whose guess would be of a token that can no longer be drafted is left out; how many each place got."""
+        """Attach the first counts[0] trained tokens to the root and the first counts[i + 1] to node i of `draft`.
+
+        A slot is left out if the token that it would guess can no longer be drafted. Returns how many slots each place got.
+        """
         hung = [
             max(0, min(count, room - 1 - depth))
             for count, depth in zip(counts, [0, *draft.depth], strict=True)

@@ -1,4 +1,4 @@
-"""SlotPlan: how many candidates, and how many prompt tokens at each of them, when both share the rows of one pass."""
+"""SlotPlan: the number of candidates, and of prompt tokens at each of them, when both share the rows of one pass."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 
 from .trees import Template, monotone_rates, shaped_tree
 
-ROUNDS = 50  # of policy iteration at most; a handful is enough
+ROUNDS = 50  # limit of policy iteration; a handful is enough
 RESTART = (
-    1e-9  # chance that a step is followed by one without guesses: it makes the chain of states one whole
+    1e-9  # probability that a step without guesses follows; it makes the Markov chain irreducible
 )
 
 
 @dataclass(frozen=True)
 class SlotTree:
-    """The tree of one state, and what hangs on it.
+    """The tree of one state, and its prompt tokens.
 
     slots: per place, the root first, its prompt tokens;  ends: per place, the probability that the accepted path ends there
     """
@@ -30,8 +30,11 @@ class SlotTree:
 
 @dataclass(frozen=True)
 class SlotPlan:
-    """trees: by state, which is the number of levels that there are guesses for;  stationary: share of the steps in each
-    state;  tokens: of a step, the target's own included, in the long run"""
+    """The trees of all states, and their long-run rates.
+
+    trees: by state, the number of levels with guesses;  stationary: share of the steps in each state;  tokens: long-run tokens
+    per step, including the target's own
+    """
 
     trees: tuple[SlotTree, ...]
     stationary: tuple[float, ...]
@@ -40,14 +43,15 @@ class SlotPlan:
 
 @lru_cache(64)
 def slot_plan(rates: tuple[tuple[float, ...], ...], rows: int, ensemble: int = 1) -> SlotPlan:
-    """The plan with the most tokens a step among those whose passes have at most `rows` rows: the root, candidates, and
-    `ensemble` rows for each prompt token.
+    """The plan with the most tokens per step with at most `rows` rows per pass.
 
-    The guess of rank r at level d is right with probability rates[d][r]. In state s candidates stand in the tree that
-    `shaped_tree` makes of the first s levels. Where the accepted path ends at a place with k prompt tokens, the next state is
-    k. So the states are a Markov chain, and which tree to take in which state is a decision problem with few states: policy
-    iteration finds the best tokens a step (Howard 1960), each state weighing every number of candidates against the prompt
-    tokens that are then left, which are dealt out exactly (`distribute_slots`).
+    The rows are the root, candidates, and `ensemble` rows for each prompt token.
+
+    The guess of rank r at level d is right with probability rates[d][r]. In state s the candidates are the tree that
+    `shaped_tree` makes of the first s levels. If the accepted path ends at a place with k prompt tokens, the next state is k.
+    So the states are a Markov chain, and the choice of a tree per state is a decision problem with few states. Policy iteration
+    finds the best tokens per step (Howard 1960). Each state compares every number of candidates with the remaining prompt
+    tokens, which are distributed exactly (`distribute_slots`).
     """
     sizes = [
         [_tree_with_ends(rates[:s], count) for count in range(rows if s else 1)]
@@ -68,7 +72,7 @@ def slot_plan(rates: tuple[tuple[float, ...], ...], rows: int, ensemble: int = 1
 
 
 def evaluate_trees(trees: tuple[SlotTree, ...]) -> tuple[SlotPlan, np.ndarray]:
-    """The plan of these trees, by state, and what it is worth to be in each state rather than in state 0, in tokens."""
+    """The plan of these trees, by state, and the value of each state relative to state 0, in tokens."""
     n = len(trees)
     chain = np.array(
         [[sum(e for e, k in zip(x.ends, x.slots, strict=True) if k == s) for s in range(n)] for x in trees]
@@ -86,8 +90,10 @@ def evaluate_trees(trees: tuple[SlotTree, ...]) -> tuple[SlotPlan, np.ndarray]:
 
 
 def distribute_slots(ends: Sequence[float], worth: np.ndarray, budget: int) -> tuple[float, tuple[int, ...]]:
-    """How many of at most `budget` prompt tokens each place gets so that the sum of ends[v] worth[slots[v]] is largest, and
-    that sum. Place by place over all numbers that may be spent: exact, whatever worth is."""
+    """Distribute at most `budget` prompt tokens over the places so that the sum of ends[v] worth[slots[v]] is largest.
+
+    Returns that sum, and the number at each place. A dynamic programme over places and budgets: exact for any worth.
+    """
     most = len(worth) - 1
     # [k, b] -> b - k, behind `most` impossible ones
     spent = most - np.arange(most + 1)[:, None] + np.arange(budget + 1)
@@ -104,7 +110,7 @@ def distribute_slots(ends: Sequence[float], worth: np.ndarray, budget: int) -> t
 
 
 def _tree_with_ends(rates: tuple[tuple[float, ...], ...], nodes: int) -> tuple[Template, tuple[float, ...]]:
-    """The best tree of so many nodes (or of all that there are), and the probability that the path ends at each place."""
+    """The best tree of `nodes` nodes (or of all possible ones), and the probability that the path ends at each place."""
     template = shaped_tree(rates, nodes) if nodes else Template((), (), 1.0)
     sure = monotone_rates(rates)
     value = [1.0]
@@ -126,7 +132,7 @@ def _best_slot_tree(
     ensemble: int,
     old: SlotTree | None = None,
 ) -> SlotTree:
-    """Of the trees of every size, the one with the most tokens now and later; of equal ones `old`, then the smallest."""
+    """Over all sizes, the tree with the most tokens now and later; of equal ones `old`, then the smallest."""
     best, most = old, -np.inf
     if old is not None:
         later = sum(e * worth[k] for e, k in zip(old.ends, old.slots, strict=True))

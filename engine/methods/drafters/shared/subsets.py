@@ -1,4 +1,4 @@
-"""Subsets: which of many to score next, by a Gaussian process over those already scored."""
+"""Subsets: choose the set to score next, by a Gaussian process over those already scored."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from torch import Tensor
 
 
 def propose_subset(seen: Tensor, scores: list[float], used: Tensor, window: int) -> Tensor | None:
-    """The unseen set one exchange away from `used` (bool [n]) with the highest upper confidence bound under a Gaussian process
-    over `seen` (bool [R, n]) and their `scores`; None if all were seen.
+    """The unseen set one exchange away from `used` (bool [n]) with the highest upper confidence bound; None if all were seen.
 
-    The kernel falls as exp(-d / l) with the number d of sub-layers in which two sets differ; l is what two random sets of
-    this size differ by. A score over `window` places has a variance of at most 1 / (4 window), which is the noise.
+    The bound is that of a Gaussian process over `seen` (bool [R, n]) and their `scores`.
+
+    The kernel falls as exp(-d / l) with the number d of sub-layers in which two sets differ. l is the mean difference of two
+    random sets of this size. A score over `window` places has a variance of at most 1 / (4 window); this is the noise.
     """
     n, count = len(used), int(used.sum())
     out, come = (

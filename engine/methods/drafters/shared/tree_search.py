@@ -1,4 +1,4 @@
-"""Tree search over trigrams: which continuations of two tokens are worth a try, by the weights of the steps to them."""
+"""Tree search over trigrams: choose continuations of two tokens by the weights of the steps to them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from .suffix_array import SuffixArray
 
 SUCCESSORS = 12  # of a pair that are kept
-BONUS, HIGHEST = 0.04, 3.0  # what the newest text adds to a weight, and where that ends
+BONUS, HIGHEST = 0.04, 3.0  # the amount that the newest text adds to a weight, and the upper limit
 RECENT = 16  # tokens of the text that count as newest
 EXPLORE, GROWTH = 32.0, 8.0  # constants of the exploration term
 
@@ -27,7 +27,7 @@ class SuccessorTable:
 
     def __init__(self, ids: np.ndarray) -> None:
         ids = ids.astype(np.int64)
-        # a negative id parts the text
+        # a negative id splits the text
         a = ids[:-2]
         b = ids[1:-1]
         c = ids[2:]
@@ -37,7 +37,7 @@ class SuccessorTable:
             (a[whole] * self.base + b[whole]) * self.base + c[whole], return_counts=True
         )
         pairs = codes // self.base
-        # of a pair's successors the most frequent first, then by id
+        # successors of a pair: most frequent first, then by id
         order = np.lexsort((codes, -counts, pairs))
         self._pairs, self._first = np.unique(pairs, return_index=True)
         self._third, self._counts = (codes % self.base)[order], counts[order]
@@ -63,12 +63,12 @@ class SuccessorTable:
 
 @lru_cache(maxsize=4)
 def load_successor_table(store: SuffixArray) -> SuccessorTable:
-    """The trigrams of a datastore; the last few are kept."""
+    """The trigrams of a datastore; the last few are cached."""
     return SuccessorTable(store.ids)
 
 
 class SuccessorWeights(dict[int, float]):
-    """Successor of a pair -> weight. What a search asks of it is worked out once, until a weight changes."""
+    """Successor of a pair -> weight. Derived values are computed once, until a weight changes."""
 
     _heaviest: list[tuple[int, float]] | None = None
     _ids: list[int]
@@ -94,11 +94,11 @@ class SuccessorWeights(dict[int, float]):
 
 
 class TrigramWeights:
-    """Trigrams whose weights rise with the text: of probabilities they become scores, which need not add up to one."""
+    """Trigrams with weights that rise with the text: probabilities become scores, which need not add up to one."""
 
     def __init__(self, table: SuccessorTable) -> None:
         self._table, self._length = table, 0
-        self._rows: dict[Pair, SuccessorWeights] = {}  # those that were asked for
+        self._rows: dict[Pair, SuccessorWeights] = {}  # only those requested so far
 
     def raise_recent(self, tokens: list[int]) -> None:
         """Add BONUS to every trigram of the last RECENT tokens, up to HIGHEST; once for a text."""
@@ -118,7 +118,7 @@ class TrigramWeights:
 
 @lru_cache(maxsize=2048)
 def exploration_weight(visits: int) -> float:
-    """How much exploring counts at a place with N visits: (EXPLORE + ln((N + GROWTH + 1) / GROWTH)) sqrt(N)."""
+    """The weight of exploration at a place with N visits: (EXPLORE + ln((N + GROWTH + 1) / GROWTH)) sqrt(N)."""
     return (EXPLORE + math.log((visits + GROWTH + 1) / GROWTH)) * math.sqrt(visits)
 
 
@@ -140,17 +140,19 @@ class SearchNode:
 
     @property
     def children(self) -> list[SearchNode]:
-        """Of all its successors, also those that no search went to."""
+        """The children for all successors, including unvisited ones."""
         row = self.row or []
         return self.visited + [self.child(*x) for x in row[len(self.visited) :]]
 
     def child(self, token: int, weight: float) -> SearchNode:
-        """The place behind it at `token`, which no search went to."""
+        """The unvisited place behind this one at `token`."""
         return SearchNode((self.pair[1], token), (*self.path, token), weight)
 
     def best_child(self) -> SearchNode:
-        """The child with the largest mean + pull(N) prior / (1 + n), N being the visits here and n there; one that was never
-        visited comes first, the heaviest of these."""
+        """The child with the largest mean + exploration_weight(N) prior / (1 + n), with N visits here and n there.
+
+        Unvisited children come first, the heaviest of them.
+        """
         assert self.row
         visited = self.visited
         if len(visited) < len(self.row):
@@ -166,9 +168,9 @@ def search_tree(
 ) -> SearchNode:
     """The root of a tree, searched from the pair `start` to at most `depth` tokens.
 
-    Each iteration goes down by `Place.best`, grows all successors of the place where it ends and goes to the heaviest, from
-    there draws successors in proportion to their weights as far as there are any, and adds the reward, 1 and the weights of
-    all its steps, to every place on its way.
+    Each iteration descends by `SearchNode.best_child`, grows all successors of the place where it ends, and goes to the
+    heaviest. From there it draws successors in proportion to their weights, as long as there are any. It adds the reward, 1
+    plus the weights of all its steps, to every place on its path.
     """
     chance, root = random.Random(seed).random, SearchNode(start)
     for _ in range(iterations):

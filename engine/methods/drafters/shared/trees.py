@@ -1,4 +1,4 @@
-"""Tree shapes that drafters share: which rank of continuation is tried under which node."""
+"""Tree shapes that drafters share: the rank of the continuation at each node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.values.draft import ROOT
 
-# What drafters tell that fill a template, and those that score the paths of a tree.
+# Notes of drafters that fill a template, and of those that score the paths of a tree.
 SHAPED = {
     "ranks": Note("node", "rank", what="of the guess at its place, the best 0"),
     "expected": Note("series", "expected", "tokens", "of a step, by the rates that the tree was made for"),
@@ -29,7 +29,7 @@ PATH = Note(
 class Template:
     """A static tree. Node i is the continuation of rank ranks[i] (0: the best) of its parent (-1: the root).
 
-    expected: tokens that a step yields under the rates it was built for, the target's own included
+    expected: tokens per step under the rates it was built for, including the target's own
     """
 
     parents: tuple[int, ...]
@@ -41,7 +41,7 @@ class Template:
 
     @cached_property
     def children(self) -> dict[int, list[int]]:
-        """Node (ROOT: the root) -> its children by rank, from 0 without a gap."""
+        """Node (ROOT: the root) -> its children by consecutive rank, from 0."""
         children: dict[int, list[int]] = {}
         for node, parent in enumerate(self.parents):
             children.setdefault(parent, []).append(node)
@@ -55,18 +55,21 @@ def best_tree(rates: tuple[float, ...], nodes: int, depth: int = 16) -> Template
 
 
 def monotone_rates(rates: Sequence[Sequence[float]]) -> list[list[float]]:
-    """The rates, by level and rank, where those that rise from a rank to the next count as if they did not."""
+    """The rates, by level and rank, made non-increasing: a rate that rises from one rank to the next counts as if it did not.
+    """
     return [[min(row[: r + 1]) for r in range(len(row))] for row in rates]
 
 
 @cache
 def shaped_tree(rates: tuple[tuple[float, ...], ...], nodes: int) -> Template:
-    """The tree of `nodes` nodes with the most expected accepted tokens, when the child of rank r of a node at level d (the
-    root's children: 0) is the right one with probability rates[d][r], whatever came before. It has no more levels and ranks
-    than there are rates; rates that rise from a rank to the next count as if they did not.
+    """The tree of `nodes` nodes with the most expected accepted tokens.
 
-    A node's value is the product of the rates on its path. Children are never worth more than their parent, so taking
-    the best open node again and again is optimal and keeps the tree closed (Cai et al. 2024, section 2.3.3).
+    The child of rank r of a node at level d (the root's children: 0) is the right one with probability rates[d][r], whatever
+    came before. The tree has no more levels and ranks than there are rates. Rates that rise from one rank to the next count as
+    if they did not.
+
+    A node's value is the product of the rates on its path. Children are never worth more than their parent. So always taking
+    the best open node is optimal and keeps the tree closed (Cai et al. 2024, section 2.3.3).
     """
     sure = monotone_rates(rates)
     parents: list[int] = []
@@ -88,11 +91,11 @@ def shaped_tree(rates: tuple[tuple[float, ...], ...], nodes: int) -> Template:
 
 
 class SequoiaTable:
-    """Sequoia's dynamic programme: the most tokens that a tree can be expected to yield, by its size and depth.
+    """Sequoia's dynamic programme: the highest expected number of tokens of a tree, by its size and depth.
 
-    rates[b]: probability that the b-th child of a node is the one accepted, at every level; in any order, since children
-    are tried in turn and none is left out. best[l][m], in doubles, counts the root: at most l levels below it, exactly m
-    nodes with it; -inf: no such tree. With W[b] the same for b children of the root,
+    rates[b]: probability that the b-th child of a node is the accepted one, at every level. The rates may be in any order,
+    because children are tried in turn and none is left out. best[l][m], in doubles, counts the root: at most l levels below it,
+    exactly m nodes with it; -inf: no such tree. W[b] is the same for b children of the root:
 
         W[b][m] = max over k of W[b - 1][m - k] + rates[b - 1] best[l - 1][k],   best[l][m] = max over b of W[b][m]
 
@@ -112,7 +115,7 @@ class SequoiaTable:
         for _ in range(depth):
             best, last = [alone], [[0] * size]
             for rate in rates:
-                # 0 x inf is no number
+                # 0 x inf is NaN
                 under = torch.where(self.best[-1] > -torch.inf, rate * self.best[-1], -torch.inf)
                 whole = torch.where(back > 0, best[-1][back.clamp_min(0)], -torch.inf) + under  # [m, k]
                 most, k = whole.max(1)
@@ -124,7 +127,7 @@ class SequoiaTable:
             self._last.append(last)
 
     def expected_tokens(self, nodes: int, depth: int) -> float:
-        """Tokens of a step with the best tree of `nodes` nodes, the root left out; -inf: there is none."""
+        """Tokens per step with the best tree of `nodes` nodes, not counting the root; -inf: there is none."""
         return float(self.best[depth][nodes + 1])
 
     def best_size(self, nodes: int, depth: int) -> int:
@@ -135,7 +138,7 @@ class SequoiaTable:
         """The best tree of `nodes` nodes, level by level."""
         parents: list[int] = []
         ranks: list[int] = []
-        todo = deque([(ROOT, nodes + 1, depth)])  # node, size of the tree under it with it, levels below it
+        todo = deque([(ROOT, nodes + 1, depth)])  # node, size of its subtree including it, levels below it
         while todo:
             node, size, levels = todo.popleft()
             sizes: list[int] = []
@@ -157,8 +160,11 @@ def sequoia_tree(rates: tuple[float, ...], nodes: int, depth: int) -> Template:
 
 
 class OpenNode(NamedTuple):
-    """A place in a growing draft. node: of the template; at: of the draft (ROOT: the root for both); path: tokens from the
-    root, left out, down to it; state: the sampler's, after them."""
+    """A place in a growing draft.
+
+    node: of the template; at: of the draft (ROOT: the root for both); path: tokens from the root (excluded) down to it; state:
+    the sampler's, after them.
+    """
 
     node: int
     at: int
@@ -167,8 +173,10 @@ class OpenNode(NamedTuple):
 
 
 class TemplateGrowth:
-    """A draft while it grows along a template, level by level: nodes, and the places that go on. `deepest`: levels that it
-    may have."""
+    """A draft that grows along a template, level by level.
+
+    It holds the nodes, and the places that go on. `deepest`: the maximum number of levels.
+    """
 
     def __init__(self, template: Template, deepest: int, state: Any = None):
         self.template, self.deepest = template, deepest
@@ -182,8 +190,10 @@ class TemplateGrowth:
         return len(self.template.children[place.node])
 
     def grow(self, tokens: Sequence[Sequence[int]], states: Sequence[Sequence[Any]] | None = None) -> None:
-        """Put the next level under the open places: tokens[i], best or first drawn ones first, under the i-th of them; what
-        the template has no room for is left out. states: the sampler's after each token; None: the place's own."""
+        """Add the next level under the open places: tokens[i], best or first drawn ones first, under the i-th of them.
+
+        Tokens without room in the template are left out. states: the sampler's after each token; None: the place's own.
+        """
         grown: list[OpenNode] = []
         children, deep = self.template.children, bool(self.open) and len(self.open[0].path) + 1 < self.deepest
         for i, place in enumerate(self.open):
@@ -198,12 +208,12 @@ class TemplateGrowth:
 
     @property
     def ranks(self) -> list[int]:
-        """Per node of the draft, the rank that it stands for."""
+        """The rank of each node of the draft."""
         return [self.template.ranks[node] for node in self.nodes]
 
 
 class BeamPool:
-    """EAGLE-2's tree while it grows: a pool of nodes with scores, of which the best are kept in the end.
+    """EAGLE-2's growing tree: a pool of nodes with scores; in the end the best are kept.
 
     tokens, parents, ranks, depth, scores: per node of the pool, level by level and so parents first; rank: its place among
     the continuations of its parent;  score: the sum of log q over its path, in nats;  open: the nodes that go on, best first
@@ -222,8 +232,10 @@ class BeamPool:
         return len(self.tokens)
 
     def grow(self, laws: Tensor) -> None:
-        """Put the `width` likeliest continuations under every open node, from laws float [R, V], q after each; the best
-        `width` of all that are new go on. What q rules out is left out."""
+        """Add the `width` likeliest continuations under every open node, from distributions float [R, V], q after each.
+
+        The best `width` of all new nodes go on. Tokens with q = 0 are left out.
+        """
         best = laws.topk(min(self.width, laws.shape[-1]))
         first = len(self)
         for parent, tokens, values in zip(
@@ -241,11 +253,11 @@ class BeamPool:
         self.open = sorted(range(first, len(self)), key=self.scores.__getitem__, reverse=True)[: self.width]
 
     def ranking(self) -> list[int]:
-        """All nodes, best score first; of equal ones, as where q is 1, the earlier, so that no child is before its parent."""
+        """All nodes, best score first; of equal ones (q = 1) the earlier, so that no child is before its parent."""
         return sorted(range(len(self)), key=self.scores.__getitem__, reverse=True)
 
     def is_settled(self, nodes: int) -> bool:
-        """Whether the best `nodes` nodes are known: nothing that can still come is better than the last of them."""
+        """Whether the best `nodes` nodes are final: no later node can be better than the last of them."""
         if not self.open or len(self) < nodes:
             return not self.open
         return sorted(self.scores, reverse=True)[nodes - 1] >= self.scores[self.open[0]]

@@ -1,4 +1,4 @@
-"""Union: several trees of tokens as one, in which a path stands once, and the tree of what many texts have in common."""
+"""Union: merge several token trees into one that holds each path once, and find the shared prefixes of many texts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from decodescope.engine.decoding.values.draft import ROOT
 def merge_trees(
     trees: Iterable[tuple[Sequence[int], Sequence[int]]],
 ) -> tuple[list[int], list[int], list[list[int]]]:
-    """Tokens and parents of the tree whose paths from the root are those of all `trees` (tokens, parents), and for each of
-    them the node of the union at which each of its own stands.
+    """Merge `trees` (tokens, parents) into one tree with the paths of all of them.
 
-    The first tree's nodes come first, then what the next one adds to them, and so on: the union of unions is the same tree
-    in the same order. O(nodes).
+    Returns the tokens and parents of the union and, for each tree, the node of the union for each of its nodes.
+
+    The first tree's nodes come first, then the nodes that the next one adds, and so on. The union of unions is the same tree in
+    the same order. O(nodes).
     """
     tokens: list[int] = []
     parents: list[int] = []
@@ -38,7 +39,7 @@ def merge_trees(
 def frequent_prefixes(rows: np.ndarray, nodes: int) -> tuple[list[int], list[int], list[int]]:
     """Tokens, parents and counts of the `nodes` most frequent prefixes of `rows`, best first.
 
-    rows: int [P, L] with equal prefixes side by side; a negative id ends its row
+    rows: int [P, L] with equal prefixes adjacent; a negative id ends its row
     """
     # whether a prefix begins here: it differs from that of the row above
     new = np.ones(rows.shape, dtype=bool)

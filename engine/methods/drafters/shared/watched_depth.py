@@ -1,4 +1,4 @@
-"""Exits: a rule of the kind depth written as text, and what its passes left behind."""
+"""Watched depth: an adaptive-depth rule written as text, and the states of its passes."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ from decodescope.engine.trace.records.events import Exit
 
 
 def parse_depth_rule(text: str, where: str) -> AdaptiveDepth:
-    """The rule that `text` names, e.g. "confidence_exit threshold=0.7 min_layers=1"; `where` stands in messages. Raises
-    ParamError if there is no such rule or knob."""
+    """The rule that `text` names, e.g. "confidence_exit threshold=0.7 min_layers=1"; messages name `where`.
+
+    Raises ParamError if there is no such rule or knob.
+    """
     return cast(AdaptiveDepth, parse_component("adaptive_depth", text, where))
 
 
 class WatchedDepth(AdaptiveDepth):
     """A depth rule, and the states that entered each layer of its last pass.
 
-    sound: layers from the first on that the pass ran as a whole pass would: what entered those can be used again
+    sound: layers from the first on that the pass ran as a whole pass would; the states that entered them can be reused
     """
 
     def __init__(self, rule: AdaptiveDepth, layers: int):
         self.rule = rule
         self._layers = layers
         self.sound = layers
-        # the check is what a drafted token would wait for
+        # a drafted token would wait for the verification pass
         self.skipped_kv = "absent" if rule.skipped_kv == "defer" else rule.skipped_kv
 
     @property
@@ -40,7 +42,7 @@ class WatchedDepth(AdaptiveDepth):
         return self.rule.whole
 
     @property
-    def routes(self) -> bool:  # type: ignore[override] # of the rule that is watched
+    def routes(self) -> bool:  # type: ignore[override] # the watched rule's
         """Whether rows choose."""
         return self.rule.routes
 
@@ -71,7 +73,7 @@ class WatchedDepth(AdaptiveDepth):
 
     @property
     def exit_layer(self) -> int:
-        """The layer in front of which the last pass left; all of them: it did not."""
+        """The layer in front of which the last pass exited; the number of layers if it did not."""
         return self._layers if self._left is None else self._left
 
     def take_exit(self) -> Exit | None:

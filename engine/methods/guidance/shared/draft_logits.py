@@ -1,4 +1,4 @@
-"""Beside: a draft read by a second model, in a lane of its own."""
+"""Draft logits: a second model reads a draft, in its own lane."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from decodescope.engine.decoding.values.draft import Draft
 
 
 def read_draft_logits(lane: Lane, text: list[int], draft: Draft) -> Tensor:
-    """Logits float [N + 1, V] of the root, the last of `text`, and of each node of `draft` behind it, with the tree's own
-    attention, in one pass of `lane`, which has read `text` up to the root then. Its rows are pending. Nodes that continue the
-    text by the same tokens get the row of the first of them."""
+    """Logits float [N + 1, V] of the root, the last of `text`, and of each node of `draft` behind it.
+
+    They come from one pass of `lane`, with the tree's own attention. Afterwards `lane` has read `text` up to the root, and the
+    pass's rows are pending. Nodes that continue the text by the same tokens get the row of the first of them.
+    """
     at = len(text) - 1
     lane.read_exactly(text[:at])
     # nodes alone, from its first layer on

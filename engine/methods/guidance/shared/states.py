@@ -1,4 +1,4 @@
-"""States: a text as a model saw it, each of its states beside the token that came next."""
+"""States: a model's states over a text, each with the token that came next."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from decodescope.engine.model.forward.executor import catch_device_faults
 from decodescope.engine.model.forward.feed import Feed
 
 States = tuple[Tensor, Tensor, Tensor]
-# of each model the last text
+# the last text of each model
 _LAST: WeakKeyDictionary[Decoder, dict[tuple[bytes, int], States]] = WeakKeyDictionary()
 
 
 def states_of(decoder: Decoder, ids: np.ndarray, window: int) -> States:
-    """Of the text `ids` (int32 [n], a negative one ends a document): what entered the model's last layer at each token that has
-    one behind it, float [M, d]; that next token, int64 [M]; and its place in the text, int64 [M].
+    """The model's states over the text `ids` (int32 [n], a negative one ends a document).
 
-    The text is read in windows of `window` tokens, each a text of its own, none past a document's end. Kept as long as the
-    model, or until another text is asked for.
+    Returns, for each token with a next token: the input of the model's last layer, float [M, d]; the next token, int64 [M]; and
+    the next token's place in the text, int64 [M].
+
+    The text is read in windows of `window` tokens, each as a separate text, none past a document's end. The result is cached as
+    long as the model, or until another text is requested.
     """
     key, known = (ids.tobytes(), window), _LAST.setdefault(decoder, {})
     if key not in known:

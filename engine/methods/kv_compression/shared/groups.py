@@ -1,5 +1,7 @@
-"""Groups of numbers as integers of few bits with a scale and a zero, several of them in one byte: keys by channel, values by
-token."""
+"""Quantise groups of numbers to integers of a few bits with a scale and a zero, packed into bytes.
+
+Keys form groups by channel, values by token.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,12 @@ def unpack_bits(words: Tensor, bits: int) -> Tensor:
 
 
 def quantise(x: Tensor, group: int, bits: int) -> Parts:
-    """x (float [..., N]) in groups of `group` along the last axis: words uint8 [..., N * bits / 8], and scale and zero in the
-    type of x, [..., N / group]. A group runs from its smallest number, the zero, to its largest in 2^bits - 1 equal steps: no
-    number is further off than half a step, before it is rounded to its type. Where all are equal the scale is 0 and they come
-    back as they were."""
+    """Quantise x (float [..., N]) in groups of `group` along the last axis.
+
+    Returns words uint8 [..., N * bits / 8], and scale and zero in the type of x, [..., N / group]. A group runs from its
+    smallest number, the zero, to its largest in 2^bits - 1 equal steps. No number is off by more than half a step, before it is
+    rounded to its type. If all numbers of a group are equal, the scale is 0 and they are restored exactly.
+    """
     each, top = upcast_half(x).unflatten(-1, (-1, group)), (1 << bits) - 1
     low, high = each.aminmax(dim=-1)
     scale = fit_scale(torch.zeros_like(low), high - low, 0, top, x.dtype)
@@ -44,7 +48,7 @@ def quantise(x: Tensor, group: int, bits: int) -> Parts:
 
 
 def dequantise(parts: Parts, bits: int) -> Tensor:
-    """float [..., N], in the type of the scales: what `quantise` packed."""
+    """Unpack the result of `quantise`: float [..., N], in the type of the scales."""
     scale, zero = parts["scale"], parts["zero"]
     codes = unpack_bits(parts["words"], bits).unflatten(-1, (scale.shape[-1], -1))
     numbers: Tensor = (
@@ -59,7 +63,9 @@ def channels_per_group(group: int, width: int) -> int:
 
 
 def quantise_entries(x: Tensor, side: Side, group: int, bits: int) -> Parts:
-    """x (float [B, H_kv, T, D]): keys in groups of `group` tokens of one channel, values in groups of channels of one token."""
+    """Quantise x (float [B, H_kv, T, D]): keys in groups of `group` tokens of a channel, values in groups of channels of a
+    token.
+    """
     return (
         quantise(x.mT, group, bits)
         if side == "keys"
@@ -68,21 +74,22 @@ def quantise_entries(x: Tensor, side: Side, group: int, bits: int) -> Parts:
 
 
 def dequantise_entries(parts: Parts, side: Side, bits: int) -> Tensor:
-    """float [B, H_kv, T, D]: what `quantise_entries` packed."""
+    """Unpack the result of `quantise_entries`: float [B, H_kv, T, D]."""
     x = dequantise(parts, bits)
     return x.mT if side == "keys" else x
 
 
 def stored_bits(spec: ModelSpec, group: int, bits: int, full: int) -> float:
-    """Bits of a number on average, scales and zeros of `full` bits included; as many keys as values."""
+    """Average bits per number, including scales and zeros of `full` bits, for as many keys as values."""
     return bits + full / group + full / channels_per_group(group, spec.head_dim)
 
 
 def group_size_conflict(
     name: str, knob: str, together: int, group: int, bits: int, spec: ModelSpec
 ) -> str | None:
-    """Why groups of `group` numbers of `bits` cannot be made of `together` entries (a knob) or of a head's channels; None: they
-    can."""
+    """Why `together` entries (a knob) or a head's channels cannot be split into groups of `group` numbers of `bits`; None: they
+    can.
+    """
     if together % group:
         fits = group * max(1, together // group)
         return f"{name} packs whole groups of keys: {knob} = {together} is no multiple of group = {group}; set it to {fits}."
