@@ -15,9 +15,7 @@ from decodescope.engine.trace.records.choices import Choice
 
 from .shared.draft_logits import read_draft_logits
 
-SHOWN = (
-    5  # recorded candidates of each kind: the best by the score, and the likeliest of the target
-)
+SHOWN = 5  # recorded candidates of each kind: the best by the score, and the likeliest of the target
 
 
 @component

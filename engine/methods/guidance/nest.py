@@ -22,7 +22,9 @@ from decodescope.engine.trace.records.choices import Choice
 
 from .shared.states import states_of
 
-SHOWN = 5  # recorded candidates of each kind: the likeliest of the mixture, of the target and of the neighbours
+SHOWN = (
+    5  # recorded candidates of each kind: the likeliest of the mixture, of the target and of the neighbours
+)
 NAMED = 8  # places that the trace names
 
 

@@ -170,8 +170,7 @@ class EMS(ScoredPolicy):
         merge_entries(store, slots, target, part / total.gather(2, target), 1 / total, similarity=u)
 
     def _counting_mask(self, scores: Tensor, layer: int) -> Tensor:
-        """bool [B, H_kv, n]: the best entries of each head that hold `covered` of its score; equal entries are treated alike.
-        """
+        """bool [B, H_kv, n]: the best entries of each head that hold `covered` of its score, including all ties."""
         best = scores.sort(dim=-1, descending=True).values
         before = best.cumsum(-1) - best
         count = (before < self.merge_coverage * best.sum(-1, keepdim=True)).sum(

@@ -11,17 +11,18 @@ from .shared.observation_window import ObservationWindow
 
 @component
 class PyramidKV(ObservationWindow):
-    """Choose as SnapKV does, but not as many in every layer: attention spreads over the text in the lower layers and gathers on
-    few entries in the upper ones.
+    """Choose as SnapKV does, but keep more entries in lower layers and fewer in upper ones.
 
-    `chosen` is the mean of all layers. The last one keeps `chosen / beta` of the entries before the window, the first as much
-    more than the mean, and between them the number falls along a line; where the first layer would keep more than there is, the
-    line is less steep. A prompt of less than 2 * `chosen` tokens is cut alike in all layers, and one that fits is kept whole.
-    With beta = 1 it is SnapKV.
+    Attention spreads over the text in the lower layers and concentrates on few entries in the upper ones.
 
-    The authors' code rounds the step of that line down, so with 32 layers the upper ones keep up to 30 entries more than they
-    should and the sum is missed by as much; here each layer's own number is rounded, and the sum is kept. Their defaults are a
-    window of 64 and a mean of 256 entries more, beta = 20; ours fit a context of 2,048.
+    `chosen` is the mean of all layers. The last layer keeps `chosen / beta` of the entries before the window; the first layer
+    is above the mean by the same amount that the last is below it. Between them the number falls linearly. If the first layer
+    would keep more than there are, the line is less steep. A prompt of less than 2 * `chosen` tokens is cut alike in all
+    layers, and one that fits is kept whole. With beta = 1 it is SnapKV.
+
+    The authors' code rounds the step of that line down. So with 32 layers, the upper ones keep up to 30 entries too many, and
+    the sum is off by as much. Here each layer's own number is rounded, and the sum is exact. Their defaults are a window of 64
+    and a mean of 256 more entries, beta = 20; the defaults here fit a context of 2,048.
     """
 
     title = "PyramidKV"
@@ -40,7 +41,7 @@ class PyramidKV(ObservationWindow):
     budget_share: float = share_knob()
 
     def idle_reason(self, did: Activity) -> str:
-        """Also where something left, and as much in every layer: then there is no pyramid."""
+        """Also explains a run that evicted the same number of entries in every layer: then there is no pyramid."""
         if (whole := super().idle_reason(did)) or did.layers == 1:
             return whole
         prompt = did.prompt - did.left_out

@@ -18,25 +18,27 @@ from decodescope.engine.model.stores.pages import score_bound
 from decodescope.engine.model.stores.sparse_read import SparseChoice, SparseRead, top_mask
 from decodescope.engine.trace.records.events import Piece
 
-DENSE = 2  # first layers that read everything, unless somebody says otherwise
-LEAST = 3  # pages that are read, however small the budget
+DENSE = 2  # first layers that read everything, by default
+LEAST = 3  # minimum number of pages to read, for any budget
 
 
 @component
 class Quest(CachePolicy):
-    """Each query head reads `entries` of a layer, in whole pages of 16: the page in which its token stands, and those whose
-    bounds are largest. The first `dense` layers read everything, and so do the tokens of the prompt. In a model with no
-    more layers than these nothing would be chosen: the default leaves one layer, which the header tells, others are refused.
+    """Each query head reads `entries` of a layer, in whole pages of 16.
 
-    Of each channel of the keys in a full page the smallest and the largest number are kept. They say how large the product of
-    a query with a key of the page can be at most, and no key is looked at for that: the bounds are an eighth of the keys. What
-    a KV head reads is what its query heads have chosen together; each attends to its own pages. All entries stay in memory.
+    It reads the page of its own token, and the pages with the largest bounds. The first `dense` layers read everything, and so
+    do the tokens of the prompt. A model with no more layers than these would have nothing to choose. The default then leaves
+    one layer to choose in, and the header records it; other values are refused.
 
-    A row of a draft chooses as it would one by one, the pages that its own ancestors fill among the others: drafts change no
-    text. Of equal bounds the first pages are read.
+    For each full page, the smallest and the largest number of each key channel are kept. They bound the product of a query with
+    any key of the page without reading the keys; the bounds are an eighth of the keys. A KV head reads the union of its query
+    heads' choices; each query head attends to its own pages. All entries stay in memory.
 
-    The newest page counts in the budget and is always read, as in the authors' kernels (quest/utils/controller.py); in their
-    evaluation script it competes with the others. That script reads three pages at least, and so it is here.
+    A row of a draft chooses as it would one by one, also among the pages that its own ancestors fill. So drafts change no text.
+    Of equal bounds the first pages are read.
+
+    The newest page counts in the budget and is always read, as in the authors' kernels (quest/utils/controller.py). In their
+    evaluation script it competes with the others. That script reads at least three pages, as does this code.
     """
 
     title = "Quest (query-aware pages)"
@@ -87,7 +89,7 @@ class Quest(CachePolicy):
         full = least.shape[2]
         own = board.positions // PAGE
         q = upcast_half(q)
-        # pages that are full once the draft is read, and the last, are `begun` + 1
+        # there are `begun` + 1 pages: those that are full once the draft is read, and the last one
         begun = board.highest // PAGE - full
         at, board.bounds[layer] = _page_numbers(store, full), full
         tops = score_bound(
@@ -123,8 +125,10 @@ def _page_numbers(store: LayerStore, full: int) -> Tensor:
 
 
 def _pending_page_bound(store: LayerStore, q: Tensor, seen: Tensor, inside: Tensor, full: int) -> Tensor:
-    """float [B, H_kv, g, T, 1]: the bound of a page that a draft has filled, for each row by the entries that it sees of it.
-    inside: bool [B, R], the entries behind the `full` first pages that are in this one."""
+    """float [B, H_kv, g, T, 1]: the bound of a page that a draft has filled, for each row by the entries that it sees in it.
+
+    inside: bool [B, R], which entries behind the `full` first pages are in this page.
+    """
     keys = store.k[:, :, None, full * PAGE :].to(q.dtype)  # [B, H_kv, 1, R, D]
     # [B, 1, T, R]
     sees = F.pad(seen, (store.n - full * PAGE, 0), value=True)[:, :, 0] & inside[:, None, None]

@@ -18,17 +18,17 @@ from decodescope.engine.trace.records.parts import Zone
 class Scissorhands(ScoredPolicy):
     """Once more than B = `pivotal + recent` entries are held, drop those that were below uniform in most of the last rows.
 
-    What was pivotal stays so ("persistence of importance"), so a few rows tell. Each of the last `window` rows passes a
-    verdict on each entry that it sees, one bit: is its weight, in the mean over the query heads of the group, below 1 / t, t
-    being how many entries the row sees? An entry's counter is the number of its bits, and the `recent` newest are exempt.
-    When there are more than B entries m = `drop` B of them leave at once, those with the highest counters, of equal ones
-    the later positions: the occupancy goes up and down like a saw, and most commits drop nothing.
+    Pivotal entries stay pivotal ("persistence of importance"), so a few rows are enough evidence. Each of the last `window`
+    rows sets one bit per entry that it sees. The bit is 1 if the entry's mean weight over the query heads of the group is below
+    1 / t, where t is the number of entries that the row sees. An entry's counter is the number of its bits, and the `recent`
+    newest are exempt. When there are more than B entries, m = `drop` B of them leave at once: those with the highest counters,
+    of equal ones the later positions. So the occupancy follows a sawtooth, and most commits drop nothing.
 
-    The bits are a ring, a byte for eight rows, which travels with the entry; a row's place in it is its position modulo
-    `window`. The prompt is read densely by fused passes, and the verdicts of its last rows are made at its end, before
-    the first cut, which drops as often m entries as it takes. The paper cuts within a prompt too, and gives later layers more
-    entries; here all layers have as many. The counter and the authors' numbers (window 400, recent 10, drop 0.5) are told
-    from memory of the paper; there is no official code.
+    The bits are a ring buffer stored with the entry, with one byte for eight rows. A row's place in it is its position modulo
+    `window`. Fused passes read the prompt densely. The bits of its last rows are set at its end, before the first cut, which
+    drops m entries as often as needed. The paper also cuts within a prompt, and gives later layers more entries; here all
+    layers have the same number. The counter and the authors' numbers (window 400, recent 10, drop 0.5) are recalled from the
+    paper; there is no official code.
     """
 
     title = "Scissorhands"
@@ -66,7 +66,7 @@ class Scissorhands(ScoredPolicy):
 
     @property
     def columns(self) -> dict[str, EntryColumn]:  # type: ignore[override] # a base without the knob has a constant
-        """`below`: the verdicts of the last rows."""
+        """`below`: the bits of the last rows."""
         return {"below": EntryColumn(0, torch.uint8, width=-(-self.window // 8))}
 
     @property
@@ -75,7 +75,7 @@ class Scissorhands(ScoredPolicy):
 
     @property
     def eviction_count(self) -> int:
-        """m: entries that leave at once. What is exempt would else have to go."""
+        """m: entries that leave at once, limited so that no exempt entry has to leave."""
         return max(1, min(int(self.drop_share * (self.pivotal_entries + self.recent)), self.pivotal_entries))
 
     def set_budget(self, budget: int) -> None:
@@ -95,8 +95,7 @@ class Scissorhands(ScoredPolicy):
         self._judge(store, rows, last + torch.arange(1 - rows.shape[3], 1, device=last.device))
 
     def _judge(self, store: LayerStore, rows: Tensor, own: Tensor) -> None:
-        """Let the rows pass their verdicts: float [B, H_kv, g, R, n], at the positions `own` (int64 [R], different modulo
-        `window`)."""
+        """Set the bits of the rows float [B, H_kv, g, R, n], at the positions `own` (int64 [R], different modulo `window`)."""
         seen = store.positions()[:, :, None] <= own[:, None]  # [B, h, R, n]
         below = seen & (rows.mean(2) * seen.sum(-1, keepdim=True) < 1)  # [B, H_kv, R, n]
         place = own % self.window
@@ -109,7 +108,7 @@ class Scissorhands(ScoredPolicy):
         bits.copy_((bits.mT & ~of_rows | verdicts).mT)
 
     def bits(self, store: LayerStore) -> Tensor:
-        """uint8 [B, H_kv, n, W]: a view of the verdicts on each entry."""
+        """uint8 [B, H_kv, n, W]: a view of each entry's bits."""
         held = store.column("below")
         return held.view(*held.shape[:3], -(-self.window // 8))
 

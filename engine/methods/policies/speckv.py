@@ -25,19 +25,19 @@ DRAFT = "draft"
 
 @component
 class SpecKV(ObservationWindow):
-    """SnapKV that looks ahead: beside the prompt's last `window` tokens those vote that a smaller model writes behind it.
+    """SnapKV that looks ahead: the prompt's last `window` tokens vote, and the tokens that a smaller model writes behind it.
 
-    The draft model reads the prompt and writes `lookahead` tokens, the likeliest each. The target reads them behind the prompt,
-    in one pass, and forgets them. An entry gets the largest weight (or the mean) of any query head of its group in the rows of
-    both, then the largest (or mean) among its neighbours within `reach`; each KV head keeps the `chosen` best and the window.
-    If the target is its own draft model, these are the rows of the text that it then writes greedily with the full cache: the
-    oracle's choice. Without a lookahead and with means it is SnapKV. A prompt of at most `chosen + window` tokens is kept
-    whole, and nobody is asked.
+    The draft model reads the prompt and greedily writes `lookahead` tokens. The target reads them behind the prompt, in one
+    pass, and drops them. An entry gets the largest weight (or the mean) of any query head of its group in the rows of both. It
+    then gets the largest (or mean) value among its neighbours within `reach`. Each KV head keeps the `chosen` best and the
+    window. If the target is its own draft model, these are the rows of the text that it then writes greedily with the full
+    cache: the oracle's choice. Without a lookahead and with means it is SnapKV. A prompt of at most `chosen + window` tokens is
+    kept whole, and the draft model does not run.
 
-    Beside the authors' code: their window does not count the prompt's last token, ours does; of equal scores the lower position
-    stays; the prompt is read densely, where theirs can leave out blocks of it. As many tokens as the text may have is their
-    lookahead, a number is ours. The draft's cache is gone before the target reads on, so one that also drafts reads the
-    prompt once more.
+    Differences from the authors' code: their window does not count the prompt's last token; this one does. Of equal scores the
+    lower position stays. The prompt is read densely; their code can leave out blocks of it. Their lookahead is as long as the
+    text may get; here it is a number. The draft model's cache is freed before the target continues, so a draft model that also
+    drafts reads the prompt once more.
     """
 
     title = "SpecKV"
@@ -93,7 +93,7 @@ class SpecKV(ObservationWindow):
         super().begin(spec, prompt, pieces, marks)
         self._votes: dict[
             int, Tensor
-        ] = {}  # layer -> float32 [B, H_kv, n], what the lookahead says of the entries
+        ] = {}  # layer -> float32 [B, H_kv, n], the lookahead's scores of the entries
         self._notes: dict[str, Any] | None = None
 
     def max_entries(self, prompt: int, new: int) -> int:
@@ -137,7 +137,7 @@ class SpecKV(ObservationWindow):
         return tokens
 
     def _reduce_rows(self, rows: Tensor) -> Tensor:
-        """Rows [B, H_kv, g, t, n] to what all of them say of an entry, [B, H_kv, n]: the largest weight, or their sum."""
+        """Reduce rows [B, H_kv, g, t, n] to one score per entry, [B, H_kv, n]: the largest weight, or their sum."""
         return rows.amax((2, 3)) if self.reduce == "max" else rows.sum((2, 3))
 
     def entry_scores(self, layer: int, store: LayerStore, prompt: PromptAttention) -> Tensor:

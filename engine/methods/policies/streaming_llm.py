@@ -12,15 +12,17 @@ from decodescope.engine.trace.records.parts import Zone
 class StreamingLLM(CachePolicy):
     """Keep the first `sinks` and the last `recent` entries, all layers and heads alike.
 
-    Places are counted in the cache (0, 1, ...), the query's behind the last; so no distance exceeds sinks + recent + what is
-    pending, and the text may grow beyond the trained context. The authors keep unrotated keys and rotate all of them at every
-    step. Here a key is rotated once, to its place in the text, and the query twice: to its own for the window, where only
-    the distance counts, which is the same in text and cache, and to its place in the cache for the sinks. What left the
-    middle is gone: the memory is not longer, only the reading does not break. A prompt is read so too, as if token by token:
-    each sees the sinks, the `recent` entries before it and itself, and memory is that of the budget and a chunk. The authors'
-    demo reads a prompt densely and trims around it.
+    Positions are counted in the cache (0, 1, ...), and the query comes after the last. So no distance exceeds sinks + recent +
+    the pending entries, and the text may grow beyond the trained context. The authors keep unrotated keys and rotate all of
+    them at every step. Here a key is rotated once, to its position in the text, and the query is rotated twice. For the window
+    it is rotated to its position in the text; only the distance counts there, and it is the same in text and cache. For the
+    sinks it is rotated to its position in the cache. Entries that left the middle are gone: the method does not extend the
+    memory, it only keeps long texts stable. A prompt is read in the same way, as if token by token. Each token sees the sinks,
+    the `recent` entries before it and itself, and memory is that of the budget and a chunk. The authors' demo reads a prompt
+    densely and trims around it.
 
-    With a `share` sinks and recent entries together are that share of the prompt's length; there are as many sinks as before.
+    With a `share`, sinks and recent entries together are that share of the prompt's length; the number of sinks does not
+    change.
     """
 
     title = "StreamingLLM"

@@ -24,19 +24,21 @@ START, AGAIN = 2, 4  # the defaults
 
 @component
 class TidalDecode(CachePolicy):
-    """In each pass the layers `start` and `again` read everything, and each of their query heads notes the `k` entries with
-    the largest scores. The layers behind them read what the last of the two has noted, query head by query head, and nothing
-    else. The layers before `start` read everything, and so do the tokens of the prompt. Where a model has too few
-    layers for the defaults these give way, which the header tells; another layer that it has not is refused.
+    """In each pass, two layers read everything and select the entries that the other layers read.
 
-    Of n entries a query head reads n in `start` + 2 layers and k in each of the others. A KV head reads what the query heads of
-    its group have noted together, k to g k entries, and each attends to its own. All entries stay in memory. A row of a draft
-    notes what it would one by one, its own ancestors among the others: drafts change no text. Of equal scores the first are
-    noted.
+    In the layers `start` and `again`, each query head selects the `k` entries with the largest scores. The layers behind them
+    read only what the last of the two has selected, per query head. The layers before `start` read everything, and so do the
+    tokens of the prompt. If a model has too few layers for the defaults, these are lowered, and the header records it. Any
+    other missing layer is refused.
 
-    So it is in the authors' Python code, where a mask hides what was not noted and everything is multiplied; here it is not
-    read. Their layers are 2, and 13 or 9 of 32. Their paper also reads what was written anew from time to time, to mend keys
-    and values that partial attention has made (cache correction, recalled); their code does not, nor is it here.
+    Of n entries a query head reads n in `start` + 2 layers and k in each of the others. A KV head reads the union of its query
+    heads' selections, k to g k entries, and each query head attends to its own. All entries stay in memory. A row of a draft
+    selects what it would one by one, also among its own ancestors, so drafts change no text. Of equal scores the first are
+    selected.
+
+    This follows the authors' Python code. There a mask hides unselected entries and everything is multiplied; here they are not
+    read. Their layers are 2, and 13 or 9 of 32. Their paper also re-reads the generated text from time to time, to correct keys
+    and values made by partial attention (cache correction, recalled). Their code does not, nor does this one.
     """
 
     title = "TidalDecode (positions shared by layers)"

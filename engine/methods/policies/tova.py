@@ -17,14 +17,16 @@ from decodescope.engine.trace.records.parts import Zone
 
 @component
 class TOVA(ScoredPolicy):
-    """Once a layer holds more than `size` entries, those leave to which the newest token gives least, in the mean of all its
-    query heads: one set for the layer, whatever a single head would like to keep.
+    """Once a layer holds more than `size` entries, evict those with the least attention from the newest token.
 
-    Nothing is remembered from token to token and nothing is protected: the newest entry goes too, if its own token looks
-    elsewhere. Of equal ones the lower position stays. Of a prompt only the last token's row counts, so the prompt is read by
-    fused passes. A verified draft counts by the row of its last accepted token. Positions are those of the text.
+    The attention is the mean over all query heads of the layer. So the layer has one set, whatever a single head would prefer
+    to keep.
 
-    The row is kept as a column, so that views show it; it costs 4 bytes an entry, which the authors' code does without.
+    No score carries over from token to token, and no entry is protected: the newest entry also leaves if its own token attends
+    elsewhere. Of equal ones the lower position stays. In a prompt only the last token's row counts, so fused passes read the
+    prompt. In a verified draft the row of its last accepted token counts. Positions are those of the text.
+
+    The row is kept as a column, so that views show it. It costs 4 bytes per entry, which the authors' code does not spend.
     """
 
     title = "TOVA (token omission via attention)"
@@ -45,13 +47,13 @@ class TOVA(ScoredPolicy):
         self.cache_size = budget
 
     def observe(self, layer: int, store: LayerStore, rows: Tensor) -> None:
-        # [B, n]: what the newest token gives, in the mean of all heads
+        # [B, n]: the newest token's attention, averaged over all heads
         given = rows[:, :, :, -1].mean((1, 2))
         store.column("given").copy_(given[:, None])
 
     def prompt_end(self, cache: KVCache, prompt: PromptAttention) -> None:
         for layer, store in enumerate(cache.layers):
-            # the last token that went through the layer: under a depth rule it may be an earlier one
+            # the last token that ran the layer; under an adaptive-depth rule it may be an earlier one
             self.observe(layer, store, prompt.rows(layer, store, prompt.length))
 
     def score(self, store: LayerStore) -> Tensor:

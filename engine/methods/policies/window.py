@@ -12,9 +12,9 @@ from decodescope.engine.trace.records.parts import Zone
 class Window(CachePolicy):
     """Keep the last `size` entries of every layer and head, at their original positions.
 
-    Exact while the text is no longer than the window; then the first tokens leave. Large trained models lean on them as
-    attention sinks, and their text falls apart; the small shipped one hardly does. A prompt is read as a band: each token
-    sees the `size` entries before it and itself. Through depth it still hears of older ones: the receptive field is layers
+    Exact while the text is no longer than the window; then the first tokens leave. Large trained models use them as attention
+    sinks, so their text degenerates; the small shipped model hardly degrades. A prompt is read as a band: each token sees the
+    `size` entries before it and itself. Through depth, older tokens still have an influence: the receptive field is layers
     times window.
     """
 

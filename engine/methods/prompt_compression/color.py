@@ -22,16 +22,18 @@ from .shared.units import PromptText, question_knob, tokens_to_read
 
 @component
 class Color(PromptCompression):
-    """A scorer gives each sentence a number by its embeddings [t, d] and those of what stays in any case (the question, the
-    chat's marks): sentences above 0 are read, the highest first, until `rate` of the tokens that may go are, to a sentence.
+    """A scorer rates each sentence, and the target reads the best ones.
 
-    It learnt from preferences: of two short versions of a prompt the one is preferred behind which the target loses less of
-    the right answer, length being a price; -ln sigmoid of how much likelier the scorer makes it than the other is minimised
-    (DPO, whose reference, here a scorer that keeps every sentence with one half, cancels). It reads embeddings alone, so
-    nothing is run before the target reads.
+    The score depends on the sentence's embeddings [t, d] and those of the protected tokens (the question, the chat's marks).
+    Sentences above 0 are read, the highest first, until `rate` of the removable tokens are read, to the nearest sentence.
 
-    Beside the paper: there a language model of billions of numbers rewrites passages for retrieval, trained by ORPO with a
-    length term; this chooses sentences and rewrites nothing.
+    It was trained on preferences between two short versions of a prompt. The preferred version is the one behind which the
+    target has the smaller loss on the right answer, with a penalty on length. Training minimises -ln sigmoid of how much
+    likelier the scorer makes this version than the other (DPO). The reference of DPO, here a scorer that keeps every sentence
+    with one half, cancels. The scorer reads embeddings alone, so no model runs before the target reads.
+
+    Difference from the paper: there a language model of billions of parameters rewrites passages for retrieval, trained by ORPO
+    with a length term. This code chooses sentences and rewrites nothing.
     """
 
     title = "CoLoR (chosen sentences)"

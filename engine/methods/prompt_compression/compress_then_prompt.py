@@ -17,13 +17,14 @@ from decodescope.engine.model.heads.soft_prompt import SoftPrompt
 
 @component
 class CompressThenPrompt(PromptCompression):
-    """Put trained embeddings before the prompt. They are no tokens: nothing evicts, scores or packs them, and the text's
-    positions begin behind them at 0.
+    """Put trained embeddings before the prompt.
 
-    They were trained with the language model's own loss while all older entries of the cache stood in two bits, as `kivi` packs
-    them, the rounding counting as none for the gradient (straight-through); the model's weights stayed as they were. So they
-    are for a cache like that. The paper trains under quantised or pruned weights, and its prompt is read by a model that is
-    compressed so; here the cache alone is. Without them, or with `use` off, the text is what it is without this part.
+    They are not tokens: nothing evicts, scores or packs them, and the text's positions begin behind them at 0.
+
+    They were trained with the language model's own loss while all older cache entries were packed in two bits, as `kivi` does.
+    The gradient ignored the rounding (straight-through), and the model's weights did not change. So they are meant for a cache
+    like that. The paper trains under quantised or pruned weights, and a model compressed in this way reads its prompt. Here
+    only the cache is compressed. Without them, or with `use` off, the text is the same as without this part.
     """
 
     title = "Compress, then prompt"
@@ -47,7 +48,7 @@ class CompressThenPrompt(PromptCompression):
         return self._soft_tokens(reading.decoder)
 
     def _soft_tokens(self, decoder: Decoder) -> Sequence[ExtraEmbeds]:
-        """The soft tokens, if they are wanted."""
+        """The soft tokens, if they are enabled."""
         if not self.use_soft_tokens:
             return ()
         return [

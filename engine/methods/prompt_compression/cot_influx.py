@@ -23,19 +23,22 @@ from .shared.units import PromptText, tokens_to_read
 
 @component
 class CoTInflux(PromptCompression):
-    """A prompt that shows how it is done: worked examples with blank lines between them, and the one that asks behind. A first
-    policy says of each example the chance that it stays, by its embeddings [t, d] and those of the paragraph that asks; a
-    second one the same of each token of an example. Examples with a chance of at least one half are taken, the surest first,
-    each with its tokens of at least one half, until `rate` of the tokens that may go are read; of the last one the surest
-    tokens as far as there is room. The rest of the examples goes as a whole.
+    """Select the useful worked examples of a few-shot prompt, and the useful tokens in them.
 
-    The policies were trained together by REINFORCE: the reward is the log-probability that the target gives the right answer
-    behind what stays, less a price on tokens beyond a budget. They read embeddings alone, so nothing is run before the
-    target reads: it costs some (2 d + 4 r) r products a token. Without blank lines there is no example, and all is read.
+    The prompt holds worked examples with blank lines between them, and the question last. A first policy gives each example a
+    probability to stay, from its embeddings [t, d] and those of the question paragraph. A second policy does the same for each
+    token of an example. Examples with a probability of at least one half are taken, the most probable first, each with its
+    tokens of at least one half. This continues until `rate` of the removable tokens are read. The last example gives its most
+    probable tokens as far as there is room. All other examples are removed.
 
-    Beside the paper: its policies read a frozen BERT's embeddings, ours the target's own; it has no public code, and the form
-    of its reward is recalled. There a batch of examples is drawn anew from thousands, here those that the prompt holds are
-    judged.
+    The policies were trained together by REINFORCE. The reward is the log-probability that the target gives the right answer
+    behind the remaining prompt, minus a price on tokens beyond a budget. They read embeddings alone, so no model runs before
+    the target reads. The cost is about (2 d + 4 r) r products per token. Without blank lines there is no example, and all is
+    read.
+
+    Differences from the paper: its policies read a frozen BERT's embeddings; these read the target's own. It has no public
+    code, and the form of its reward is recalled. In the paper a new batch of examples is drawn from thousands each time; here
+    the policies judge the examples in the prompt.
     """
 
     title = "CoT-Influx"

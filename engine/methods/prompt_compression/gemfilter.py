@@ -24,16 +24,18 @@ from .shared.pooling import pool_scores
 
 @component
 class GemFilter(PromptCompression):
-    """Read the prompt twice: first through the layers below r alone, then the `keep` tokens that r finds, through all.
+    """Read the prompt twice: first through the layers below r alone, then the `keep` tokens that layer r finds, through all
+    layers.
 
-    At layer r the last token's queries [H, D] meet the keys of all tokens [H_kv, n, D], rotated: inner products, neither scaled
-    nor put through a softmax, summed over all query heads and averaged over `kernel` neighbours. The best tokens, in the order
-    of the text, are the prompt of the second pass, at places that follow each other; the cache of the first is gone by then.
-    So memory is the larger of both passes and not their sum: n entries in r + 1 layers, then `keep` in all.
+    At layer r, the scores are inner products of the last token's rotated queries [H, D] and the rotated keys of all tokens
+    [H_kv, n, D]. They are neither scaled nor put through a softmax. They are summed over all query heads and averaged over
+    `kernel` neighbours. The best tokens, in the order of the text, are the prompt of the second pass, at consecutive positions.
+    The cache of the first pass is freed by then. So memory is the larger of both passes and not their sum: n entries in r + 1
+    layers, then `keep` in all.
 
-    Beside the authors' code: the last token is always kept, where theirs leaves that to its score; of layer r only queries,
-    keys and values are made, since nothing reads what it would say; a prompt of at most `keep` tokens is read once. Nothing
-    about positions is told to the second pass, as there: how far apart two tokens stood is lost.
+    Differences from the authors' code: the last token is always kept; theirs leaves that to its score. Layer r computes only
+    queries, keys and values, because nothing reads its output. A prompt of at most `keep` tokens is read once. As in the
+    authors' code, the second pass knows nothing about positions: the distance between two tokens is lost.
     """
 
     title = "GemFilter"
@@ -90,11 +92,13 @@ class GemFilter(PromptCompression):
         return shorten(scores.float().cpu().numpy(), last, self.prompt_budget, layers=[layer])
 
     def scores(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """float [n]: what each token is worth, for the last one's queries [H, D] and all keys [H_kv, n, D]; half types are
-        summed as float32."""
+        """float [n]: the score of each token, from the last token's queries [H, D] and all keys [H_kv, n, D].
+
+        Half types are summed as float32.
+        """
         H_kv, _, D = keys.shape
         wide = torch.promote_types(keys.dtype, torch.float32)
-        # heads that share their keys ask as one: the sum is the same
+        # query heads that share keys are summed first: the result is the same
         asked = queries.to(wide).view(H_kv, -1, D).sum(1)
         products = torch.einsum("hd,hnd->n", asked, keys.to(wide))
         return pool_scores(products, self.kernel, "mean")

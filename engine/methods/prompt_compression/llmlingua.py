@@ -17,18 +17,20 @@ from .shared.units import PromptText, question_knob, tokens_to_read
 
 @component
 class LLMLingua(ScoringContext):
-    """A scorer compresses the prompt in two stages. Coarse: paragraphs, which stand between blank lines, are read alone and
-    ranked by their perplexity; the highest stay until they are `slack` times the budget, the others go. Fine: what is left is
-    cut into segments of `segment` tokens. Each is read behind the compressed ones before it, and of its tokens those stay
-    whose loss -ln p is highest, as many as its share of the budget, to a token. Then the scorer forgets those that went.
+    """A scorer compresses the prompt in two stages.
 
-    `rate` is the share that stays of the tokens that may go; marks of a chat, the last token and the question may not, and no
-    paragraph of theirs. It costs a prefill of the scorer with all its logits, and the compressed prefix again. With one
-    segment and no coarse stage the tokens are those of Selective Context by tokens, the prompt read as a whole.
+    Coarse: paragraphs, separated by blank lines, are read alone and ranked by their perplexity. The highest stay until they are
+    `slack` times the budget; the others are removed. Fine: the rest is split into segments of `segment` tokens. Each segment is
+    read behind the compressed ones before it. Its tokens with the highest loss -ln p stay, as many as its share of the budget,
+    to a token. Then the scorer drops the removed tokens from its cache.
 
-    Beside the authors' code: there a caller says what instruction, demonstrations and question are, here blank lines and marks
-    do; demonstrations get the rest of the budget by rank, here each segment gets its share; scores are not conditioned on the
-    question (that is LongLLMLingua).
+    `rate` is the share of the removable tokens that stays. Marks of a chat, the last token and the question are not removable,
+    nor are their paragraphs. It costs a prefill of the scorer with all its logits, and the compressed prefix again. With one
+    segment and no coarse stage, the tokens are those of Selective Context by tokens with the prompt read as a whole.
+
+    Differences from the authors' code: there a caller names instruction, demonstrations and question; here blank lines and
+    marks separate them. There demonstrations get the rest of the budget by rank; here each segment gets its share. Scores are
+    not conditioned on the question (that is LongLLMLingua).
     """
 
     title = "LLMLingua"
@@ -78,7 +80,7 @@ class LLMLingua(ScoringContext):
     def _coarse_stage(
         self, lane: Lane, reading: UnreadPrompt, text: PromptText, stays: np.ndarray, due: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """float32 [n], the loss of each token in its paragraph read alone; bool [n], the tokens of paragraphs that go."""
+        """float32 [n], the loss of each token in its paragraph read alone; bool [n], the tokens of removed paragraphs."""
         starts = text.unit_starts("paragraph")
         if len(starts) == 1:
             return _nothing_cut(text.n)
@@ -90,7 +92,7 @@ class LLMLingua(ScoringContext):
         out = np.zeros(text.n, bool)
         for i in sorted((i for i, x in enumerate(fixed) if not x), key=lambda i: -mean[i]):
             a, b = spans[i]
-            out[a:b] = left <= 0  # the one that passes the bound still stays
+            out[a:b] = left <= 0  # the token that passes the bound still stays
             left -= b - a
         return scores, out
 
@@ -103,7 +105,7 @@ class LLMLingua(ScoringContext):
         out: np.ndarray,
         due: int,
     ) -> Cut:
-        """The cut: each segment's tokens by their loss behind what was kept of those before it."""
+        """The cut: each segment's tokens by their loss behind the kept tokens of the segments before it."""
         here = np.flatnonzero(~out)
         parts = [0, *here[self.segment :: self.segment].tolist()]
         counts = part_budgets(~stays & ~out, parts, due - int(stays.sum()))
@@ -112,7 +114,7 @@ class LLMLingua(ScoringContext):
             between(first, len(out))
             at = here[(here >= first) & (here < behind)]
             losses = token_surprise(lane, kept, [reading.tokens[i] for i in at.tolist()])
-            scores[at] = np.nan_to_num(losses)  # of a first token, which stays
+            scores[at] = np.nan_to_num(losses)  # NaN of a first token, which stays
             free = at[~stays[at]]
             best = free[np.argsort(-scores[free], kind="stable")[:count]]
             kept += [reading.tokens[i] for i in sorted({*best.tolist(), *at[stays[at]].tolist()})]
@@ -120,5 +122,5 @@ class LLMLingua(ScoringContext):
 
 
 def _nothing_cut(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """No score, and nothing that goes."""
+    """No scores, and no removed tokens."""
     return np.zeros(n, np.float32), np.zeros(n, bool)

@@ -18,17 +18,17 @@ from decodescope.engine.model.heads.prefix_state import PrefixState
 
 @component
 class NTKAttention(PromptCompression):
-    """Let every query q attend, beside the text's entries, to a state Z [D, D], k [D] of its head:
+    """Let every query q attend to the text's entries and, in addition, to a state Z [D, D], k [D] of its head:
 
         o = (sum_j exp(s_j) v_j + phi(q) Z) / (sum_j exp(s_j) + phi(q) |k|),   phi(x) = ELU(x / D^(1/4)) + 1
 
-    which is what m prefix entries would give if phi(q) . phi(k_i) stood for their exponentials, Z = sum phi(k_i) v_i^T and
-    k = sum phi(k_i), for any m. It costs D^2 + D numbers and as many operations a query head, however long the prefix. There
-    are no entries: nothing is evicted or scored, and the text's positions stay. Queries are rotated when they meet the state,
-    as in the authors' code. Numbers are float32, and the two sums are joined like those of any segment, where the authors
-    divide by the exponential of the largest score. Z and k are scaled by `strength`.
+    This is the result of m prefix entries, for any m, if phi(q) . phi(k_i) replaces their exponentials, with Z = sum phi(k_i)
+    v_i^T and k = sum phi(k_i). It costs D^2 + D numbers and as many operations per query head, for a prefix of any length.
+    There are no entries: nothing is evicted or scored, and the text's positions stay. Queries are rotated before they meet the
+    state, as in the authors' code. Numbers are float32. The two sums are joined like those of any segment; the authors divide
+    by the exponential of the largest score. Z and k are scaled by `strength`.
 
-    The paper trains one state per task; the shipped one learnt one style of text (docs/heads.md says what it changes there).
+    The paper trains one state per task. The shipped one was trained on one style of text (docs/heads.md describes its effect).
     """
 
     title = "NTK-Attention (infinitely long prefix)"

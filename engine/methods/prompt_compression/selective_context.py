@@ -16,17 +16,20 @@ from .shared.units import PromptText, question_knob, tokens_to_read, unit_scores
 
 @component
 class SelectiveContext(ScoringContext):
-    """A scorer reads the prompt, and tells of each token I = -ln p(token | what stands before it): its own loss there. Units,
-    the mean of their tokens', are ranked; those that tell least are left out, the least first, until the next one would make it
-    more than `ratio` of the tokens that may go. Marks of a chat, the last token and the question may not.
+    """A scorer reads the prompt, and units that it predicts well are removed.
 
-    The scorer reads sentence by sentence, each behind the model's own mark of a beginning, in a pass each; or the prompt as a
-    whole, so that what is said twice is expected the second time. It costs a prefill of the scorer with all its logits [n, V],
-    256 rows at a time. A first token with nothing before it has no score, and stays.
+    The score of a token is its loss I = -ln p(token | the text before it). Units are ranked by the mean of their tokens'
+    scores. Units with the lowest scores are removed first, until the next one would exceed `ratio` of the removable tokens.
+    Marks of a chat, the last token and the question are not removable.
 
-    Beside the authors' code: their phrases are spaCy's noun chunks, ours end at commas and before function words; their
-    threshold is a percentile of units, ours counts tokens, so what is kept is as long as was asked for, to a unit; the question
-    stays, which they leave to the caller. The paper sums what tokens tell [recalled], its code takes the mean: `by` is either.
+    The scorer reads sentence by sentence, one pass each, with the model's beginning-of-text mark in front. Or it reads the
+    prompt as a whole, so that a repeated statement is expected the second time. It costs a prefill of the scorer with all its
+    logits [n, V], 256 rows at a time. A first token with nothing before it has no score, and stays.
+
+    Differences from the authors' code: their phrases are spaCy's noun chunks; here phrases end at commas and before function
+    words. Their threshold is a percentile of units; this one counts tokens, so the kept prompt has the requested length, to the
+    nearest unit. The question stays; they leave that to the caller. The paper sums the scores of tokens [recalled], and its
+    code takes their mean: `by` chooses either.
     """
 
     title = "Selective Context"

@@ -24,21 +24,23 @@ from decodescope.engine.trace.records.prompt_cut import shorten
 from .shared.pooling import pool_scores
 
 DRAFT = "draft"
-WEIGHTS = 1 << 25  # attention weights of one pass that are held at a time
+WEIGHTS = 1 << 25  # attention weights of one pass held at a time
 
 
 @component
 class SpecPC(PromptCompression):
-    """A smaller model reads the prompt first; what it attends to is what the target gets.
+    """A smaller model reads the prompt first; the target reads the tokens that it attends to.
 
-    A token's score is the largest weight that any head gave it, of any layer from `layer` on, in the rows of the last `window`
-    tokens of the prompt, weighted 0, ..., 1 from the first to the last, and in those of `lookahead` tokens that the draft model
-    writes on and reads. Scores are pooled by their maximum over `kernel` tokens. The best tokens bring their neighbours, the
-    nearest first, until the window and they are `keep` tokens, which the target reads in order, at places that follow each
-    other. The draft model's cache is gone by then; one that also drafts reads the short prompt, as the target does.
+    A token's score is the largest weight that any head gave it, in any layer from `layer` on. It covers the rows of the last
+    `window` tokens of the prompt, weighted 0, ..., 1 from the first to the last. It also covers the rows of `lookahead` further
+    tokens that the draft model writes and reads. Scores are pooled by their maximum over `kernel` tokens. The best tokens bring
+    their neighbours, the nearest first, until they and the window are `keep` tokens. The target reads these in order, at
+    consecutive positions. The draft model's cache is freed by then; a draft model that also drafts reads the short prompt, as
+    the target does.
 
-    Beside the authors' code: weights stay float32, theirs are rounded to the model's type before the maximum; of equal scores
-    the first token is taken, of two neighbours as near the left one; their lookahead of 1 is a token that nobody reads, 0 here.
+    Differences from the authors' code: weights stay float32; theirs are rounded to the model's type before the maximum. Of
+    equal scores the first token is taken, and of two equally near neighbours the left one. Their lookahead of 1 is a token that
+    no pass reads, and is 0 here.
     """
 
     title = "SpecPC"
@@ -119,7 +121,7 @@ class SpecPC(PromptCompression):
     def _read_attention(
         self, lane: Lane, reading: UnreadPrompt, layers: list[int]
     ) -> tuple[Tensor, list[int]]:
-        """float32 [n]: the largest weight of each token, over heads, rows and layers; and the tokens written on."""
+        """float32 [n]: the largest weight of each token, over heads, rows and layers; and the tokens of the lookahead."""
         tokens, between = reading.tokens, reading.between(DRAFT)
         n, spec = len(tokens), lane.decoder.spec
         begin = n - self.window
@@ -139,7 +141,7 @@ class SpecPC(PromptCompression):
         return largest, ahead
 
     def _read_rows(self, lane: Lane, tokens: list[int], at: int, weight: Tensor, largest: Tensor) -> int:
-        """Read `tokens` from position `at` on, raise `largest` [n] to their weighted rows; the likeliest token behind them."""
+        """Read `tokens` from position `at` on, raise `largest` [n] to their weighted rows; return the likeliest next token."""
         logits = lane.forward(Feed.causal_chain(tokens, at, lane.decoder.device, logits="last"), "score")
         lane.commit(list(range(len(tokens))))
         assert lane.probe is not None

@@ -8,7 +8,7 @@ from decodescope.engine.decoding.bases.prompt_compression import PromptCompressi
 
 @component
 class WholePrompt(PromptCompression):
-    """Read the prompt as it was given. It costs nothing: no pass is made to look at it."""
+    """Read the prompt unchanged. This costs nothing: no extra pass reads it."""
 
     title = "Whole prompt"
     source = "the plain transformer"

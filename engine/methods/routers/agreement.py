@@ -25,14 +25,16 @@ VOTES = replace(_FORM, columns=[*_FORM.columns, DetailColumn("votes", "number")]
 
 @component
 class Agreement(Router):
-    """Mixture of Thought, by answer: `samples` answers are drawn to the question in each of two forms, and the share that
-    agrees with the most frequent answer, of all samples of both forms, is the score. The first answer that says it is
-    kept from tau on. Samples of a form hold and read their prompt once, in one pass a token.
+    """Mixture of Thought, by answer: score the small model by the agreement of its samples.
+
+    `samples` answers are drawn to the question in each of two forms. The score is the share of all samples that agree with the
+    most frequent answer. If the score is at least tau, the first sample with this answer is kept. The samples of a form share
+    one copy of their prompt, with one pass per token.
 
     The paper's forms are a chain of thought and a program of thought, and an interpreter runs the programs. Models as small as
-    the shipped ones think in neither: the second form is the prompt with `second` behind it. Its tau is swept from 0.4 to 1.
-    Answers agree where they have the same text, white space aside, or, by `compare`, the same last number. With a greedy
-    sampler all samples of a form are one and the same: use temperature.
+    the shipped ones can use neither: the second form is the prompt with `second` behind it. The paper sweeps tau from 0.4 to 1.
+    Answers agree if they have the same text, ignoring white space, or, by `compare`, the same last number. With a greedy
+    sampler all samples of a form are the same: use temperature.
     """
 
     title = "Agreement (Mixture of Thought)"
@@ -79,7 +81,7 @@ class Agreement(Router):
         return AnswerJudgement(max(votes), votes.index(max(votes)), {"votes": votes})
 
     def _answer_text(self, answer: Candidate, question: RouterQuestion) -> str:
-        """What an answer says, without the token that ends it."""
+        """The text of an answer, without the token that ends it."""
         ids = answer.tokens[: len(answer.tokens) - answer.ended]
         if question.piece is None:
             return " ".join(map(str, ids))

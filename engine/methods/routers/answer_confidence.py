@@ -22,13 +22,15 @@ LIKELIHOOD = replace(_FORM, looks=[LookForm("law", "draft", "count(tokens)")])
 
 @component
 class AnswerConfidence(Router):
-    """CascadeBERT, by answer: the small model's answer stays where its confidence reaches tau, else the next complete model is
-    asked, and not further layers of the same one. The paper's confidence is a classifier's largest probability; an answer of
-    several tokens has no such number, so it is here the geometric mean of what the small model gave its tokens, exp of the
-    mean log-probability, before the sampler. It needs no training, and costs a softmax a token.
+    """CascadeBERT, by answer: keep the small model's answer if its confidence reaches tau.
 
-    The paper also trains the classifier so that easy items stand above hard ones by a margin of 0.5. `trained_confidence` has a
-    head trained so.
+    Otherwise the next complete model answers, not further layers of the same one. The paper's confidence is a classifier's
+    largest probability. An answer of several tokens has no such number. Here it is the geometric mean of the small model's
+    token probabilities, exp of the mean log-probability, before the sampler. It needs no training, and costs one softmax per
+    token.
+
+    The paper also trains the classifier so that easy items score above hard ones by a margin of 0.5. `trained_confidence` has a
+    head trained in this way.
     """
 
     title = "Confidence (CascadeBERT)"

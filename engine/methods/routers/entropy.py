@@ -94,18 +94,19 @@ ANSWER = replace(_FORM, looks=[LookForm("entropy", "draft", "count(tokens)")])
 
 @component
 class Entropy(Router):
-    """Entropy Adaptive Decoding, by token: H_t is the entropy in bits of the law that the writing model gives the next token,
-    before the sampler, and the mean of the last `window` of them decides whose turn it is, once the writer has made
-    `min_turn_tokens` tokens in a row: above tau the large model's, else the small one's. A model that takes over first
-    reads, in one block, what the other one wrote. The trace charges that, which the paper's cost, parameters per token,
-    leaves out.
+    """Entropy Adaptive Decoding, by token: the mean entropy of the last tokens decides which model writes.
 
-    The entropies of two models are not on one scale: `large_tau_offset` is added to tau while the large one writes.
-    `first_model`, what becomes of the window at a change (`reset_window`) and the minimum stay are not stated in what could
-    be read of the paper; 10 is ours. With tau at its highest and the small model first the text is the small model's, with
-    tau below 0 and the large one first the large's.
+    H_t is the entropy in bits of the writing model's next-token distribution, before the sampler. If the mean of the last
+    `window` values is above tau, the large model writes, otherwise the small one. The decision applies once the writer has made
+    `min_turn_tokens` tokens in a row. A model that takes over first reads, in one block, what the other one wrote. The trace
+    charges this; the paper's cost, parameters per token, leaves it out.
 
-    By answer (strategy cascade) the window is the whole answer: the small model's is kept where its tokens have up to tau
+    The entropies of two models are not on one scale: `large_tau_offset` is added to tau while the large one writes. The
+    accessible parts of the paper do not state `first_model`, the handling of the window at a change (`reset_window`), or the
+    minimum stay; 10 is ours. With tau at its highest and the small model first, the text is the small model's. With tau below 0
+    and the large model first, it is the large model's.
+
+    By answer (strategy cascade) the window is the whole answer: the small model's answer is kept if its tokens have up to tau
     bits on average. That form is ours.
     """
 
@@ -142,7 +143,7 @@ class Entropy(Router):
 
     def score(self, logits: Tensor) -> float:
         law = logits.double().log_softmax(-1)
-        # a token that cannot come has no bits
+        # a token with probability 0 adds no bits
         return float(-(law.exp() * law.clamp_min(-1e4)).sum()) / math.log(2)
 
     def turn(self, active: Size, scores: list[float], stay: int) -> Turn:

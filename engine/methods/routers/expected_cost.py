@@ -31,7 +31,7 @@ from decodescope.engine.trace.details.declarations import (
 
 
 def _bet_form() -> TallyForm:
-    """What a tally of an answer that was bet on means: the small model is asked and its answer stays, or it is not asked."""
+    """The form of a bet's tally: the small model is asked and its answer stays, or it is not asked."""
     rule = "The small model is asked where what it saves is tau times its price or more."
     form = answers_form("price it is worth", rule, "score")
     bet = "Before any answer: {wrong:3} that the small model is wrong, at {small / large:3} of the price."
@@ -57,13 +57,15 @@ PRICE = _bet_form()
 
 @component
 class ExpectedCost(Router):
-    """Model multiplexing, by answer, before either model writes: a head on the small model's state at the prompt's last token
-    says how likely its answer is wrong, and the small model is asked where c_S + P(wrong) c_M < c_M, that is where
-    (1 - P(wrong)) c_M / c_S is above tau = 1. Prices are FLOPs of the prompt and of `length` tokens. An answer of the small
-    model stays, unseen: that it is right is the bet.
+    """Model multiplexing, by answer: choose one model before either writes.
 
-    The paper chooses so for each query beside a cache of answers (`decodescope workload` has one). Here the small model reads
-    the prompt to say P(wrong), which is most of its price where answers are short, and is paid for either way.
+    A head on the small model's state at the prompt's last token estimates the probability P(wrong) that its answer is wrong.
+    The small model is asked if c_S + P(wrong) c_M < c_M, that is if (1 - P(wrong)) c_M / c_S is above tau = 1. Prices are FLOPs
+    of the prompt and of `length` tokens. An answer of the small model stays without a check: the router bets that it is right.
+
+    The paper makes this choice for each query, together with a cache of answers (`decodescope workload` has one). Here the
+    small model reads the prompt to estimate P(wrong). For short answers this is most of its price, and it is paid in either
+    case.
     """
 
     title = "Expected cost (multiplexing)"
@@ -102,7 +104,7 @@ class ExpectedCost(Router):
         assert small.probe is not None
         wrong = float(head.wrong_probability(small.probe.hidden["final"][0, -1]))
         question.add_look("net", 1, head.wrong_widths)
-        small.commit([])  # the answer, if there is one, reads this token again
+        small.commit([])  # the answer, if any, reads this token again
         prices = [self._price(lane.decoder.spec, len(question.tokens)) for lane in (small, large)]
         question.bet = {"wrong": wrong, "small": prices[0], "large": prices[1]}
         return [question.tokens] if self.keeps(saving_ratio(question.bet)) else []
@@ -111,7 +113,10 @@ class ExpectedCost(Router):
         return AnswerJudgement(saving_ratio(question.bet), values=question.bet)
 
     def _price(self, spec: ModelSpec, prompt: int) -> float:
-        """FLOPs of an answer, prompt included. Its tokens, a pass for each, cost together what one block of them does."""
+        """FLOPs of an answer, including the prompt.
+
+        Its tokens, with a pass each, cost together as much as one block of them.
+        """
         read = pass_cost(spec, PassShape(prompt - 1, 0, logits=1)).flops if prompt > 1 else 0
         return float(
             read + pass_cost(spec, PassShape(self.answer_tokens, prompt - 1, logits=self.answer_tokens)).flops
@@ -119,8 +124,8 @@ class ExpectedCost(Router):
 
 
 def saving_ratio(bet: Mapping[str, float]) -> float:
-    """How often the price of a small answer is what it saves, on average: c_S + P(wrong) c_M < c_M where it is above 1.
+    """The mean saving of a small answer, divided by its price: c_S + P(wrong) c_M < c_M if it is above 1.
 
-    bet: "wrong", the chance that the small answer is wrong; "small" and "large", FLOP of an answer of each model
+    bet: "wrong", the probability that the small answer is wrong; "small" and "large", FLOP of an answer of each model
     """
     return (1 - bet["wrong"]) * bet["large"] / bet["small"]

@@ -88,7 +88,7 @@ BLOCK = TallyForm(
         head="p",
         bar="tau",
         most=1.0,
-        # what stays and stands behind the end of the text is left out
+        # kept tokens past the end of the text are left out
         drawn="min(k - emitted, kept + 1 - k) <= 0",
         back="taken back",
     ),
@@ -98,16 +98,17 @@ BLOCK = TallyForm(
 
 @component
 class Fallback(Router):
-    """Big Little Decoder: both models decode greedily. The small one writes until its largest probability falls below tau,
-    whose token is discarded, or it has written `max_draft_tokens` tokens; then the large one reads all of them in one pass.
-    Of the first token with -ln p above `rollback_threshold` and another one likelier the rest is taken back, the large
-    model's choice stands there instead, and the large model goes on alone for a token, as in the authors' code; else its
-    next token follows the block. A step is a block and the pass that judges it, so that what is taken back was never
-    emitted.
+    """Big Little Decoder: both models decode greedily.
 
-    The authors look at the earliest token above the bar alone and cancel the rollback where that one is the likeliest
-    anyway, so that it hides a later one; here both conditions are asked of each token, and with rollback = 0 the text is the
-    large model's. They let an end of text by the small model stand unread; here the large model reads that, too.
+    The small model writes until its largest probability falls below tau, or it has written `max_draft_tokens` tokens; the token
+    below tau is discarded. Then the large model reads all of them in one pass. It looks for the first token with -ln p above
+    `rollback_threshold` that is not its own likeliest. From there the rest is taken back, the large model's choice replaces the
+    token, and the large model continues alone for one token, as in the authors' code. Otherwise its next token follows the
+    block. A step is a block and the pass that judges it, so a token that is taken back was never emitted.
+
+    The authors test only the earliest token above the threshold, and cancel the rollback if that token is the likeliest anyway.
+    So it hides a later one. Here each token must meet both conditions, and with rollback = 0 the text is the large model's. The
+    authors accept an end of text by the small model unread; here the large model reads it, too.
     """
 
     title = "Fallback and rollback (BiLD)"
@@ -168,7 +169,7 @@ class Fallback(Router):
             "outcome": outcomes,
         }
         if block.kept < emitted:
-            # its place is the one that was given up
+            # it takes the place of the discarded token
             here = gave_up if block.kept == n else None
             own = block.own, "large", here, None, None, "large"
             for column, entry in zip(columns.values(), own, strict=True):

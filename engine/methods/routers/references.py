@@ -69,14 +69,15 @@ REFERENCES = TallyForm(
 
 @component
 class References(Router):
-    """Meta Ranking, by answer: the answer is compared with N labelled pairs of question and answer, one at a time, and their
-    votes are weighed by a table of 2 x 3: whether the reference is right, and whether the answer stands above it, beside it, or
-    below. The score is the weighed sum, from 0, all against it, to 1, all for it.
+    """Meta Ranking, by answer: compare the answer with N labelled pairs of question and answer, one at a time.
+
+    A table of 2 x 3 weighs their votes: whether the reference is right, and whether the answer ranks above it, equal to it, or
+    below. The score is the weighed sum, from 0 (all against) to 1 (all in favour).
 
     In the paper a small model is asked which of two pairs is the better one. Models as small as the shipped ones cannot judge
-    that: here an answer stands above a reference where its mean log-probability a token, by the small model, is higher by more
-    than `tie`. The weights are recalled, not verified, and are data. Every pair is read in a pass of its own, which the run
-    pays for. Question and answer are texts, or lists of ids where a template's marks stand in them.
+    that. Here an answer ranks above a reference if its mean log-probability per token, by the small model, is higher by more
+    than `tie`. The weights are recalled, not verified, and are data. Each pair is read in a separate pass, which counts in the
+    run's cost. Question and answer are texts, or lists of ids if they contain a template's marks.
     """
 
     title = "References (Meta Ranking)"
@@ -138,7 +139,7 @@ class References(Router):
         )
 
     def _likelihood(self, asked: Said, said: Said, question: RouterQuestion) -> float:
-        """Nats: the mean log-probability of a pair's answer behind its question."""
+        """The mean log-probability, in nats, of a pair's answer behind its question."""
         before, answer = (_to_ids(x, question) for x in (asked, said))
         question.add_look("law", len(answer))
         with question.large.open_side_lane("draft") as lane:
@@ -151,7 +152,7 @@ Said = str | list[int]
 
 
 def _parse_reference(line: str) -> tuple[Said, Said, bool] | None:
-    """Question, answer and label of a line; None if it has another form."""
+    """Parse a line into question, answer and label; None if it has another form."""
     try:
         said = json.loads(line)
     except ValueError:
@@ -169,7 +170,7 @@ def _is_said(x: Any) -> TypeGuard[Said]:
 
 
 def _to_ids(said: Said, question: RouterQuestion) -> list[int]:
-    """The ids of a text; without a tokenizer those that it holds itself. Raises EngineFault where there are none."""
+    """The ids of a text; without a tokenizer, the ids written in it. Raises EngineFault if there are none."""
     if isinstance(said, list):
         ids = said
     elif question.encode is None:

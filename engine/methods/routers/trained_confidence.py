@@ -23,12 +23,14 @@ CORRECTNESS = replace(
 
 @component
 class TrainedConfidence(Router):
-    """CascadeBERT's difficulty-aware confidence, by answer: a head reads the mean of the states that wrote the small model's
-    answer, with the mean and lowest log-probability of its tokens, and was trained so that right answers stand above wrong ones
-    by a margin of 0.5 (weight 1, beside cross-entropy). An answer stays where it says at least tau.
+    """CascadeBERT's difficulty-aware confidence, by answer: keep the answer if a trained head's score is at least tau.
 
-    In the paper the classifier itself is trained so; here a net of one hidden layer stands beside a frozen model, two products
-    of small matrices an answer. It knows answers of the length and kind that it was trained on, some words.
+    The head reads the mean of the states that wrote the small model's answer, and the mean and lowest log-probability of its
+    tokens. It was trained so that right answers score above wrong ones by a margin of 0.5 (weight 1, in addition to
+    cross-entropy).
+
+    In the paper the classifier itself is trained in this way. Here a net of one hidden layer is added to a frozen model, at two
+    products of small matrices per answer. It works for answers of the length and kind that it was trained on: a few words.
     """
 
     title = "Trained confidence (CascadeBERT)"

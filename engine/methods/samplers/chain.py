@@ -21,10 +21,10 @@ from decodescope.engine.decoding.values.alphabet import Alphabet
 
 @component
 class Chain(Sampler):
-    """Stages in a visible order: top-p before temperature is another distribution than top-p after it.
+    """Apply samplers in a visible order: top-p before temperature gives another distribution than top-p after it.
 
-    State: one state per stage. A stage sees the logits as the stages before it left them. Where decisions are recorded every
-    stage is run once more a step, for what it cut, the mass that it kept and the entropy behind it.
+    State: one state per stage. A stage sees the logits that the stages before it return. If decisions are recorded, every stage
+    runs once more per step. This run gives what it cut, the mass that it kept, and the entropy after it.
     """
 
     title = "Chain"
@@ -48,7 +48,7 @@ class Chain(Sampler):
 
     @property
     def stateful(self) -> bool:  # type: ignore[override] # a property where the others have a constant
-        """Whether any stage is."""
+        """Whether any stage has state."""
         return any(stage.stateful for stage in self.stages)
 
     @property
@@ -58,12 +58,12 @@ class Chain(Sampler):
 
     @property
     def lanes(self) -> tuple[str, ...]:  # type: ignore[override] # of its stages
-        """Those of all stages; no role twice."""
+        """The roles of all stages, each once."""
         return tuple(dict.fromkeys(role for stage in self.stages for role in stage.lanes))
 
     @property
     def lane_needs(self) -> Needs:  # type: ignore[override] # of its stages
-        """What all stages together ask of them."""
+        """The combined needs of all stages."""
         return union_of_needs(stage.lane_needs for stage in self.stages)
 
     @property
@@ -125,7 +125,7 @@ class Chain(Sampler):
         for stage, s in zip(self.stages, state, strict=True):
             said.update(stage.logits_summary(laws[-1], s) or {})
             laws.append(stage.warp(laws[-1], s))
-        if self.greedy:  # one token is left, whatever the others did
+        if self.greedy:  # greedy leaves one token in any case
             return said or None
         z = torch.stack(laws)  # [stages + 1, V]
         gone, total = torch.isinf(z), z.logsumexp(-1)
@@ -145,5 +145,5 @@ class Chain(Sampler):
 
 
 def chain_samplers(stages: Sequence[Sampler]) -> Sampler:
-    """One sampler as it is, several as a chain."""
+    """Return a single sampler unchanged, and several as a chain."""
     return stages[0] if len(stages) == 1 else Chain(stages=list(stages))

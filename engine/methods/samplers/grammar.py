@@ -16,23 +16,25 @@ from decodescope.engine.decoding.bases.sampler import Sampler, softmax
 from decodescope.engine.decoding.shared.recogniser import DIALECTS, GrammarPath, Recogniser, compile_grammar
 from decodescope.engine.decoding.values.alphabet import Alphabet
 
-RUN = 16  # tokens of a forced run that are told
+RUN = 16  # recorded tokens of a forced run
 
 
 @component
 class Grammar(Sampler):
-    """Take out every token behind which no text of the grammar can be written any more; a stop token stays where the text is
-    one. So what a run writes, up to its stop token, is a text of the grammar; one cut at its limit is the beginning of one.
+    """Remove every token after which no text of the grammar can be completed.
 
-    State: the path, that is the tokens written. The tokens that may follow it are a function of the path alone, so a draft's
-    branches each have their own, drafts are exact for this distribution, and a drafted token that the grammar refuses has
-    probability 0. A drafter that draws under the sampler drafts tokens that fit. Masks are made by llguidance, each once for
-    a path; the trace tells how long that took.
+    A stop token stays if the text so far is a complete text. So the text of a run, up to its stop token, is a text of the
+    grammar. A text cut at its limit is the beginning of one.
 
-    Tokens are weighed as the model weighs them, whatever follows: this is not the model's distribution given that the text
-    fits. Of bytes that begin no whole character nothing is asked but that they can still become one. A regex is that of Rust
-    (no look-around, no back-references), a schema's JSON is spaced as Python writes it, Lark's notation is llguidance's: its
-    lexer takes the longest terminal and never goes back.
+    State: the path, that is the tokens written. The allowed next tokens are a function of the path alone, so each branch of a
+    draft has its own. Verification is exact for this distribution, and a drafted token that the grammar refuses has probability
+    0. A drafter that draws under the sampler drafts allowed tokens. llguidance makes the masks, once per path; the trace
+    records the time.
+
+    Tokens keep the model's weights, whatever can follow them. So this is not the model's distribution conditioned on texts of
+    the grammar. Bytes of an incomplete character are allowed as long as they can still become a whole character. A regex is
+    that of Rust (no look-around, no back-references), and a schema's JSON is spaced as Python writes it. Lark's notation is
+    llguidance's: its lexer takes the longest terminal and never goes back.
     """
 
     title = "Grammar"
@@ -84,13 +86,13 @@ class Grammar(Sampler):
         return Recogniser(self.definition, self.dialect, alphabet).root
 
     def warp(self, logits: Tensor, state: GrammarPath) -> Tensor:
-        if not state.open:  # behind the end, or behind what is refused: nothing from here on is ever written
+        if not state.open:  # after the end, or after a refused token: nothing from here on is ever written
             return logits
         fits = state.recogniser.mask(state).to(logits.device)
         left = logits.masked_fill(~fits, -torch.inf)
         if (
             left.amax() == -torch.inf
-        ):  # a draft model may give nothing to all that fit: then they are alike to it
+        ):  # a draft model may give all allowed tokens probability 0: then they are equally likely
             return torch.zeros_like(logits).masked_fill_(~fits, -torch.inf)
         return left
 

@@ -12,7 +12,7 @@ from decodescope.engine.decoding.bases.sampler import Sampler, one_token
 
 @component
 class Greedy(Sampler):
-    """The distribution with one token: the largest logit, the lowest id where several are equal."""
+    """The distribution with one token: the largest logit, and the lowest id of equal ones."""
 
     title = "Greedy"
     source = "argmax"

@@ -13,9 +13,13 @@ from decodescope.engine.decoding.bases.sampler import Sampler
 
 @component
 class LocallyTypical(Sampler):
-    """Sort tokens by | -ln p(x) - H |, their surprise against the entropy H of the distribution, and keep the shortest prefix
-    whose mass reaches tau; the token that crosses the line stays. Equal distances are ordered by id. Where the distribution is
-    flat but for a peak the most likely token is itself untypical, and goes. Costs a sort of the vocabulary."""
+    """Keep the tokens with a surprise near the entropy.
+
+    Sort tokens by | -ln p(x) - H |, the distance of their surprise from the entropy H of the distribution. Keep the shortest
+    prefix with a mass of at least tau; the token that crosses the line stays. Equal distances are ordered by id. If the
+    distribution is flat except for a peak, the most likely token is itself untypical, and is removed. Costs a sort of the
+    vocabulary.
+    """
 
     title = "Locally typical"
     source = "Meister et al. 2023, arXiv:2202.00666, section 4; cimeister/typical-sampling"
@@ -31,6 +35,6 @@ class LocallyTypical(Sampler):
             (surprise - torch.special.entr(p).sum(-1, keepdim=True)).abs().sort(dim=-1, stable=True).indices
         )
         ordered = p.gather(-1, order)
-        out = ordered.cumsum(-1) - ordered >= self.tau  # mass of the tokens ahead
+        out = ordered.cumsum(-1) - ordered >= self.tau  # mass of the tokens before it
         out[..., 0] = False
         return logits.masked_fill(torch.zeros_like(out).scatter_(-1, order, out), -torch.inf)

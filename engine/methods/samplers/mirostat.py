@@ -18,12 +18,12 @@ from .shared.surprise import surprise_bits, update_mu
 
 @component
 class Mirostat(Sampler):
-    """Cut every token whose surprise -log2 p exceeds mu, then move mu by the error of the token that was drawn.
+    """Cut every token with a surprise -log2 p above mu, then move mu by the error of the drawn token.
 
-    State: mu in bits, beginning at twice the target. The most likely token always survives the cut. The surprise that
-    moves mu is measured before the cut ("full"), as in the paper; "kept" measures it on the renormalised survivors, as
-    llama.cpp does, and then the text is more surprising than the target says. mu is held within [0, 4 * target], or it
-    would run away where the target cannot be reached.
+    State: mu in bits, starting at twice the target. The most likely token always survives the cut. The surprise that moves mu
+    is measured before the cut ("full"), as in the paper. "kept" measures it on the renormalised survivors, as llama.cpp does;
+    the text is then more surprising than the target. mu is held within [0, 4 * target], because it would diverge if the target
+    cannot be reached.
     """
 
     title = "Mirostat 2"

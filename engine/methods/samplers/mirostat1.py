@@ -17,7 +17,7 @@ from .shared.surprise import surprise_bits, update_mu
 
 
 class _Mirostat1State(NamedTuple):
-    """mu in bits; of the last token its surprise, the exponent of its distribution, and k."""
+    """mu in bits; the surprise of the last token, the exponent of its distribution, and its k."""
 
     mu: float
     seen: float | None = None
@@ -27,17 +27,19 @@ class _Mirostat1State(NamedTuple):
 
 @component
 class Mirostat1(Sampler):
-    """Were p a Zipf law with exponent s, the k most likely tokens would have a mean surprise that can be solved for k. So s is
-    estimated from the `ranks` most likely tokens, by least squares of ln(p_i / p_i+1) over ln((i + 2) / (i + 1)), and
+    """Choose k from the target surprise, under the assumption that p follows Zipf's law with exponent s.
+
+    The mean surprise of the k most likely tokens can then be solved for k. So s is estimated from the `ranks` most likely
+    tokens, by least squares of ln(p_i / p_i+1) over ln((i + 2) / (i + 1)), and
 
         k = (eps 2^mu / (1 - N^-eps))^(1/s) + 1,   eps = s - 1, N ids.
 
-    mu begins at twice the target and moves by the error of each token's surprise, which is measured before the cut. Costs the
-    `ranks` largest of the vocabulary and a top-k.
+    mu starts at twice the target and moves by the error of each token's surprise, measured before the cut. Costs the `ranks`
+    largest of the vocabulary and a top-k.
 
-    Beside the authors' code: N is the model's vocabulary, not 50,000; at s = 1, where the formula is 0 / 0, its limit
-    (2^mu / ln N)^(1/s) stands; tokens that an earlier sampler removed take no part; tokens as likely as the last
-    that stays stay too; and mu is held within four targets of 0, or it would run away where the target cannot be reached.
+    Differences from the authors' code: N is the model's vocabulary, not 50,000. At s = 1, where the formula is 0 / 0, its limit
+    (2^mu / ln N)^(1/s) is used. Tokens that an earlier sampler removed take no part. Tokens as likely as the last kept one also
+    stay. mu is held within four targets of 0, because it would diverge if the target cannot be reached.
     """
 
     title = "Mirostat 1"
@@ -71,16 +73,16 @@ class Mirostat1(Sampler):
         return _Mirostat1State(2 * self.target_surprise)
 
     def exponent(self, logits: Tensor) -> float:
-        """s, by logits [V]."""
+        """s, from logits [V]."""
         top = logits.double().topk(min(self.zipf_tokens + 1, len(logits))).values
         top = top[torch.isfinite(top)]
         if len(top) < 2:
-            return math.inf  # one token is left
+            return math.inf  # only one token is left
         ranks = torch.arange(1, len(top) + 1, dtype=torch.float64, device=top.device).log()
         return float(torch.dot(ranks.diff(), -top.diff()) / ranks.diff().square().sum())
 
     def kept_count(self, s: float, mu: float, vocab: int) -> int:
-        """k, from 1 to `vocab`; in logarithms, since a flat distribution has s near 0."""
+        """k, from 1 to `vocab`; computed in logarithms, because a flat distribution has s near 0."""
         eps = s - 1
         if math.isinf(s):
             return 1

@@ -15,7 +15,7 @@ from decodescope.engine.decoding.values.alphabet import Alphabet
 
 
 class _MomentumState(NamedTuple):
-    """text: prompt and text, int64; of the last token its depth, and whether a likelier one was passed over."""
+    """text: prompt and text, int64; the depth of the last token, and whether a likelier one was passed over."""
 
     text: np.ndarray
     depth: int | None = None
@@ -24,17 +24,18 @@ class _MomentumState(NamedTuple):
 
 @component
 class Momentum(Sampler):
-    """Of the `k` most likely tokens take the one with the largest p(v) - alpha * f(l(v)). The text is a walk through a graph
-    whose nodes are tokens, and l(v), the circuit depth, says how far the step to v would retrace it: 0 where v is new, i where
-    the last i - 1 tokens and v stand in the text already, for the largest i. f, the resistance, is a table; the prompt counts
-    as text. With `forbid` a token of at least that depth is not taken at all: 4 is the blocking of 4-grams. Where all k are
-    forbidden the most likely of them is taken.
+    """Of the `k` most likely tokens take the one with the largest p(v) - alpha * f(l(v)).
 
-    The law has one token, so nothing is left to chance. Depths come from one comparison of the text with its own end a level,
-    and no graph is kept. Costs a top-k and so many comparisons of the text's length.
+    The text is a walk through a graph of tokens. l(v), the circuit depth, measures how far the step to v would retrace the
+    walk. It is 0 if v is new, and otherwise the largest i such that the last i - 1 tokens followed by v are in the text
+    already. f, the resistance, is a table; the prompt counts as text. With `forbid` a token of at least that depth is never
+    taken: 4 is the blocking of 4-grams. If all k are forbidden, the most likely of them is taken.
 
-    The authors' repository comes with (0, 0, 0, 0, 5, infinity from there on), a blocking of 4-grams nearly; f(l) = l, our
-    default, stands there as a comment, for GPT2-XL.
+    The distribution has one token, so nothing is random. Each level of depth takes one comparison of the text with its own end,
+    and no graph is kept. Costs a top-k and these comparisons, each of the text's length.
+
+    The authors' repository uses (0, 0, 0, 0, 5, infinity from there on), nearly a blocking of 4-grams. f(l) = l, the default
+    here, is a comment there, for GPT2-XL.
     """
 
     title = "Momentum decoding"

@@ -49,8 +49,10 @@ class Temperature(Sampler):
 
 
 def set_temperature(stages: Sequence[Sampler], temperature: float) -> list[Sampler]:
-    """The same stages at another temperature: in the place of the first one that they have, else behind them. What is greedy
-    gives way."""
+    """The same stages at another temperature, which replaces the first temperature stage or comes last.
+
+    Greedy stages are removed.
+    """
     first = next((i for i, x in enumerate(stages) if x.divisor is not None), len(stages))
     before, after = (
         [x for x in part if x.divisor is None and not x.greedy] for part in (stages[:first], stages[first:])

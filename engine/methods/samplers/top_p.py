@@ -13,8 +13,10 @@ from decodescope.engine.decoding.bases.sampler import Sampler
 
 @component
 class TopP(Sampler):
-    """Nucleus sampling: sort by probability, keep the shortest prefix whose mass reaches p; the token that crosses the
-    line stays. Equal probabilities are ordered by id."""
+    """Nucleus sampling: sort by probability and keep the shortest prefix with a mass of at least p.
+
+    The token that crosses the line stays. Equal probabilities are ordered by id.
+    """
 
     title = "Top-p (nucleus)"
     source = "Holtzman et al. 2020, arXiv:1904.09751"
@@ -26,7 +28,7 @@ class TopP(Sampler):
             return logits
         ordered, order = logits.sort(dim=-1, descending=True, stable=True)
         probs = ordered.softmax(-1)
-        before = probs.cumsum(-1) - probs  # mass of the tokens ahead
+        before = probs.cumsum(-1) - probs  # mass of the tokens before it
         out = before >= self.p
         out[..., 0] = False
         return logits.masked_fill(torch.zeros_like(out).scatter_(-1, order, out), -torch.inf)

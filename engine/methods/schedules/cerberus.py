@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 
 @component
 class Cerberus(Schedule):
-    """The paper has two parts. Its heads hear what was drafted before them, as those of the drafter `hydra` do. And a gate on
-    the target's last state, this schedule, chooses for each step between drafting and plain decoding: from the entropy H of
-    the law that the root was taken from and its largest probability m, a logistic regression says how likely the first
-    drafted token is to be accepted; below `least` nothing is drafted. It reads logits [V] that the check has made anyway.
+    """A gate chooses for each step between drafting and plain decoding.
 
-    It goes with every drafter, though its three numbers were fitted beside Hydra's heads. Lossless: what it looks at is older
-    than the draft. With `least` = 0 every step drafts, with 1 none does, which is plain decoding. The gate is recalled from
-    the paper, its formula is ours. A step without a draft has none to note it in: `off` of the next one counts them.
+    The paper has two parts. Its heads read the tokens drafted before them, as those of the drafter `hydra` do. Its gate on the
+    target's last state is this schedule. A logistic regression estimates the probability that the first drafted token is
+    accepted. Its inputs are the entropy H and the largest probability m of the distribution that the root was taken from. Below
+    `least` nothing is drafted. The gate reads logits [V] that verification has already computed.
+
+    It works with every drafter, though its three numbers were fitted with Hydra's heads. Lossless: its inputs are older than
+    the draft. With `least` = 0 every step drafts; with 1 none does, which is plain decoding. The gate is recalled from the
+    paper; its formula is ours. A step without a draft cannot record a note, so `off` of the next draft counts them.
     """
 
     title = "Gate on entropy and confidence (Cerberus)"
@@ -64,7 +66,7 @@ class Cerberus(Schedule):
         self._off = 0
         self._gate = cast(CerberusGate, ctx.target.decoder.heads["cerberus"])
         probe = ctx.target.probe
-        self._logits: Tensor | None = None  # [V], of the law of the root; None: nothing came before it
+        self._logits: Tensor | None = None  # [V], of the root's distribution; None: nothing came before it
         if probe is not None:
             logits = ctx.target.decoder.unembed(probe.hidden["final"][0, -1])
             self._logits = require_finite(

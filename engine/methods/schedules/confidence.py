@@ -15,21 +15,23 @@ from decodescope.engine.decoding.bases.schedule import Schedule
 if TYPE_CHECKING:
     from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 
-ENOUGH = 5  # pairs above which the threshold is tuned
-MISS = 3.0  # what an accepted token that would have been held back costs, in refused ones let through
+ENOUGH = 5  # the threshold is tuned above this number of pairs
+MISS = 3.0  # the cost of holding back a token that would be accepted, in units of rejected tokens let through
 
 
 @component
 class Confidence(Schedule):
-    """Drafting stops after the first token of whose distribution, before the sampler, the largest probability is below the
-    threshold; that token is still checked.
+    """Drafting stops after the first token with a low-confidence distribution.
 
-    The threshold tunes itself: every token that the target judged, so those accepted and the first rejected, is a pair
-    (probability, accepted). Once there are more than five pairs, of both kinds, the threshold becomes that probability t
-    among them at which "accepted, if its probability is at least t" has the least false-positive rate + 3 x false-negative
-    rate; of several, the largest. It is sorted anew after each step, over all pairs of the run. `tune` false keeps it.
+    The confidence is the largest probability before the sampler, compared with the threshold. That token is still verified.
 
-    The original takes the probability of the token itself, which under a greedy sampler is the largest one too.
+    The threshold tunes itself. Every token that the target judged (the accepted ones and the first rejected one) is a pair
+    (probability, accepted). Once there are more than five pairs, of both kinds, the threshold becomes one of their
+    probabilities t. It is the t for which "accepted, if its probability is at least t" has the least false-positive rate + 3 x
+    false-negative rate; of several, the largest. It is computed again after each step, over all pairs of the run. `tune` false
+    keeps it.
+
+    The original takes the probability of the token itself; under a greedy sampler this is also the largest one.
     """
 
     title = "Confidence threshold, self-tuning"
@@ -57,7 +59,7 @@ class Confidence(Schedule):
 
     def begin(self, ctx: Context) -> None:
         self._bound = self.threshold
-        self._sure: list[float] = []  # of the draft at hand
+        self._sure: list[float] = []  # of the current draft
         self._seen: list[float] = []
         self._right: list[bool] = []
 
@@ -71,7 +73,9 @@ class Confidence(Schedule):
 
     def observe(self, outcome: DraftOutcome) -> None:
         accepted = len(outcome.verdict.path)
-        self._seen += self._sure[: accepted + 1]  # the first refused one was judged, those behind it were not
+        self._seen += self._sure[
+            : accepted + 1
+        ]  # the first rejected token was judged, those behind it were not
         self._right += [i < accepted for i in range(len(self._sure[: accepted + 1]))]
         if self.tune_threshold and len(self._seen) > ENOUGH and 0 < sum(self._right) < len(self._right):
             self._bound = best_threshold(self._seen, self._right)
@@ -84,8 +88,10 @@ class Confidence(Schedule):
 
 
 def best_threshold(sure: Sequence[float], right: Sequence[bool]) -> float:
-    """The value t of `sure` at which the rule "right, if at least t" has the least false-positive rate + MISS times the
-    false-negative rate; of several, the largest. There must be right and wrong ones."""
+    """The value t of `sure` for which the rule "right, if at least t" has the least cost; of several, the largest.
+
+    The cost is the false-positive rate + MISS times the false-negative rate. There must be right and wrong ones.
+    """
     values, order = torch.tensor(sure, dtype=torch.float64).sort(descending=True)
     hits = torch.tensor(right)[order].double().cumsum(0)  # right ones among the first i + 1
     misses = torch.arange(1, len(values) + 1) - hits

@@ -8,7 +8,7 @@ from decodescope.engine.decoding.bases.schedule import Schedule
 
 @component
 class Fixed(Schedule):
-    """Draft as many tokens as the drafter's `length` says, in every step: what the base does."""
+    """Draft the drafter's own number of tokens in every step, as the base class does."""
 
     title = "Fixed length"
     source = "Leviathan et al. 2023, arXiv:2211.17192: gamma"

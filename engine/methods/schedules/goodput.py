@@ -14,24 +14,24 @@ from decodescope.engine.decoding.shared.pass_time import LinearPassTime
 if TYPE_CHECKING:
     from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 
-PRIOR = 4.0  # judged tokens' worth of `alpha` that the average begins with
+PRIOR = 4.0  # weight of `alpha` at the start of the average, in judged tokens
 
 
 @component
 class Goodput(Schedule):
-    """SmartSpec: of the lengths k from 0 (no drafting) to `most`, the one with the most expected tokens per time,
+    """SmartSpec: of the lengths k from 0 (no drafting) to `most`, take the one with the most expected tokens per time,
 
         batch * (1 - alpha^(k + 1)) / (1 - alpha)  /  (t_target(batch * (k + 1)) + k * t_draft(batch)),
 
-    where t(rows) = fixed + row * rows + entry * context is linear; of several, the shortest. alpha is a moving average: of
-    the tokens that the target judged, the share accepted, both counts multiplied by `memory` after each step. Where k = 0
-    nothing is judged, so after `probe` such steps one token is drafted.
+    where t(rows) = fixed + row * rows + entry * context is linear; of several, the shortest. alpha is a moving average of the
+    accepted share of judged tokens; both counts are multiplied by `memory` after each step. With k = 0 nothing is judged, so
+    after `probe` such steps one token is drafted.
 
-    The batch is simulated: one text is decoded, and the times are those of a server that decodes `batch` such texts of its
-    length at once. They come from the models' shapes and a machine's published peaks, or, `machine` here, from passes timed
-    on this one, and then runs differ. A step with k = 0 drafts nothing and has no draft to note it in: `off` of the next
-    draft counts those before it. The form of the paper's formula is recalled, not checked; the time model and the probe
-    are ours. Lossless.
+    The batch is simulated: one text is decoded, with the times of a server that decodes `batch` such texts of its length at
+    once. The times come from the models' shapes and a machine's published peaks. With `machine` here they come from passes
+    timed on this machine, and then runs differ. A step with k = 0 has no draft that could record a note, so `off` of the next
+    draft counts the steps before it. The form of the paper's formula is recalled, not checked; the time model and the probe are
+    ours. Lossless.
     """
 
     title = "Goodput (SmartSpec)"
@@ -100,7 +100,7 @@ class Goodput(Schedule):
         return self._accepted / self._judged
 
     def step_times(self, target: LinearPassTime, draft: LinearPassTime, context: int) -> list[float]:
-        """Microseconds of a step with k = 0, 1, ..., `most` drafted tokens a text, each text `context` tokens long."""
+        """Microseconds of a step with k = 0, 1, ..., `most` drafted tokens per text, for texts of `context` tokens."""
         entries = self.batch * context
         return [
             target.us(self.batch * (k + 1), entries) + k * draft.us(self.batch, entries)

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 @component
 class Heuristic(Schedule):
-    """The length begins at the drafter's own. After a draft of which every token was accepted it grows by `grow`, after any
-    other it shrinks by `shrink`, down to 1. An empty draft, at the end of the room, changes nothing.
+    """The length begins at the drafter's own and adapts to the verdicts.
+
+    After a fully accepted draft it grows by `grow`; after any other it shrinks by `shrink`, down to 1. An empty draft, when no
+    room is left, changes nothing.
 
     The original has no upper bound; ours is `most`.
     """

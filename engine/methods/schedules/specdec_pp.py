@@ -21,20 +21,21 @@ USUAL = 0.3  # h of the authors' example
 
 @component
 class SpecDecPP(Schedule):
-    """A trained head on the draft model's last state after a token says with what probability a_i the target will accept that
+    """A trained head predicts acceptance, and drafting stops when a rejection is likely.
+
+    From the draft model's last state after a token, the head estimates the probability a_i that the target will accept that
     token. Drafting stops when 1 - a_1 a_2 ... a_i, the estimated probability that one of the drafted tokens is rejected, is
-    above h. That such a threshold is the best policy is the paper's theorem.
+    above h. The paper proves that such a threshold is the best policy.
 
-    The pass that reads token i, and gives a_i, also gives the distribution of token i + 1, so that one is drafted before
-    the product is looked at, and checked with the others: one token without a score, as in the original, and never fewer
-    than two. The root has been checked before and has no score. h = 1 never stops, h = 0 stops at two.
+    The pass that reads token i and gives a_i also gives the distribution of token i + 1. So token i + 1 is drafted before the
+    test of the product, and verified with the others. A draft has one token without a score, as in the original, and at least
+    two tokens. The root was verified before and has no score. h = 1 never stops; h = 0 stops at two.
 
-    Lossless: the head sees the drafted prefix alone. It costs three products with a matrix d x d a token.
+    Lossless: the head sees the drafted prefix alone. It costs three products with a d x d matrix per token.
 
-    Which h is sensible depends on the head. It was trained with rejections weighing more, so its a_i are lower than the
-    shares accepted, and by how much follows from that weight and from the two models. h = auto takes the value that the head
-    was calibrated for, `threshold` of its config.json, and USUAL, the authors' example, where its file has none. A trace has
-    the number.
+    A sensible h depends on the head. It was trained with a higher weight on rejections, so its a_i are lower than the accepted
+    shares. The difference depends on that weight and on the two models. h = auto takes the value that the head was calibrated
+    for, `threshold` of its config.json. If the file has none, it takes USUAL, the authors' example. A trace records the number.
     """
 
     title = "SpecDec++ (acceptance head)"
@@ -82,7 +83,7 @@ class SpecDecPP(Schedule):
 
     def continue_drafting(self, drafted: DraftedToken) -> bool:
         self._written += 1
-        if self._written == 1:  # its law came from the root, which is no guess
+        if self._written == 1:  # its distribution came from the root, which is not a guess
             return True
         assert drafted.hidden is not None
         self._a.append(float(self._head.acceptance_probability(drafted.hidden)))

@@ -27,7 +27,7 @@ from decodescope.engine.trace.records.events import EndReason
 
 from .shared.prefixes import GrammarPrefixes, split_constraints
 
-SHOWN = 8  # tokens of a law that are told
+SHOWN = 8  # recorded tokens of a distribution
 WORDS = [Sentence("{count(tokens)} tokens"), Sentence("cut at the limit", given={"ended": False})]
 DRAWN = TallyForm(
     title="A text drawn",
@@ -83,27 +83,29 @@ DRAWN = TallyForm(
 
 @component
 class Aligned(Strategy):
-    """A grammar that only takes tokens out (the sampler `grammar`) weighs them as the model does, whatever follows: a likely
-    token behind which hardly anything is allowed is taken as often as before. What is meant is the model's own distribution of
-    whole texts, given that the grammar allows the text, P(w) / P(L). For it a token v behind u has the weight p(v|u) c(uv),
-    where c(u) is the probability that what the model writes behind u is allowed to its end.
+    """Sample texts of a grammar from the model's own distribution of whole texts, given that the grammar allows them, P(w) /
+    P(L). A grammar that only removes tokens (the sampler `grammar`) does not do this. It keeps the model's token weights
+    whatever follows: a likely token with hardly any allowed continuation is taken as often as before. For P(w) / P(L), a token
+    v behind u has the weight p(v|u) c(uv). c(u) is the probability that the model's continuation of u is allowed to its end.
 
-    c is not known, so it is learnt: `samples` texts are drawn one after another, and a trie keeps every prefix that was read,
-    with p of all tokens that may follow it. c~ = 1 behind what nobody has read, c~(u) = sum_v p(v|u) c~(uv) behind the rest,
-    and v is drawn with p(v|u) c~(uv). So c~ falls with every text, and never below c. The run's text is the last one.
+    c is not known, so it is estimated. `samples` texts are drawn one after another, and a trie keeps every prefix that was
+    read, with p of all allowed next tokens. c~ = 1 behind an unread prefix, c~(u) = sum_v p(v|u) c~(uv) behind a read one, and
+    v is drawn with p(v|u) c~(uv). So c~ falls with every text, and never below c. The run's text is the last one.
 
-    Exact in the limit alone: once all prefixes that the grammar allows were read, the next text has the law P(w) / P(L).
-    Before that no text has it, and the distance need not fall from one text to the next: the first has the grammar's own law,
-    and later ones may be further away. A grammar with many prefixes is never seen whole. Text i has the coins of a run with
-    the seed s + i, so the first is that run's text under the sampler alone.
+    It is exact only in the limit: once all prefixes that the grammar allows were read, the next text has the distribution P(w)
+    / P(L). Before that no text has it, and the distance need not fall from one text to the next. The first text has the
+    distribution of the sampler `grammar`, and later ones may be further away. A grammar with many prefixes is never fully
+    explored. Text i uses the random numbers of a run with the seed s + i, so the first is that run's text under the sampler
+    alone.
 
-    A step is one text. Its prefixes that the trie knows are not read token by token, but in one pass with the first one that
-    it does not know; a text of which all is known takes no pass. All texts go on behind the one cache of the prompt, and their
-    own entries go with them. The trie holds a logit for each token that may follow a prefix: 4 bytes in float32, so a text of
-    200 tokens behind each of which 5,000 are allowed takes 4 MB.
+    A step is one text. Prefixes in the trie are not read token by token, but in one pass with the first unknown prefix. A fully
+    known text takes no pass. All texts continue behind one cache of the prompt, and their own entries are dropped at their end.
+    The trie holds a logit for each token that may follow a prefix: 4 bytes in float32. So a text of 200 tokens with 5,000
+    allowed tokens behind each takes 4 MB.
 
-    A text that the limit cuts counts as allowed, as in the authors' code. p is that of all stages of the sampler but those
-    that constrain; none of them may take tokens out, since a cut before or behind the weights is another distribution.
+    A text cut at the limit counts as allowed, as in the authors' code. p is the distribution of all stages of the sampler
+    except those that constrain. None of them may remove tokens, because a cut before or after the weights gives another
+    distribution.
     """
 
     title = "Grammar-aligned decoding (ASAp)"
@@ -177,8 +179,11 @@ class Aligned(Strategy):
     def _draw_text(
         self, s: State, seen: GrammarPrefixes, chance: Chance
     ) -> tuple[list[int], float, EndReason | None, int]:
-        """The tokens of one text, the logarithm of the model's probability, why it ends, and the number of its longest prefix
-        that is known, which is all of it but the last token."""
+        """Draw one text.
+
+        Returns its tokens, the logarithm of the model's probability, why it ends, and the number of its longest known prefix,
+        which is all of it except the last token.
+        """
         between, end = s.chunk_callback(s.target.name), cast(EndReason | None, None)
         tokens = list[int]()
         logp = 0.0
@@ -202,7 +207,7 @@ class Aligned(Strategy):
         return tokens, min(0.0, logp), end, number
 
     def _read(self, s: State, seen: GrammarPrefixes, tokens: list[int], above: int, place: int) -> int:
-        """Read the text so far, whatever of it the cache does not hold, and enter what may follow; its number."""
+        """Read the part of the text that the cache lacks, enter its allowed next tokens in the trie, and return its number."""
         whole = [*s.tokens, *tokens]
         at = len(s.target.tokens)
         logits = s.target.forward(Feed.causal_chain(whole[at:], at, s.target.decoder.device, logits="last"))[
@@ -213,7 +218,7 @@ class Aligned(Strategy):
         if above < 0:
             states = [stage.start(list(s.tokens), s.target.decoder.vocab, s.alphabet) for stage in stages]
         else:
-            # what reads the logits takes tokens out, and is refused
+            # a stage that reads the logits removes tokens, and is refused
             pairs = zip(stages, seen.every[above].states, strict=True)
             states = [stage.update(state, tokens[-1], logits) for stage, state in pairs]
         return seen.add(*split_constraints(stages, states, logits), states, above, place)

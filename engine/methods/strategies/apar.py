@@ -29,16 +29,17 @@ class _AparRun:
 
 @component
 class Apar(Strategy):
-    """Two reserved tokens make a text a tree of paragraphs. A thread that writes [Fork] goes on with what comes next, and a new
-    thread begins behind its text so far, [Fork] [Child], to write the details; neither sees the other. Threads fork in turn. A
-    pass writes a token of every thread, so there are as many passes as the longest way down the tree has tokens, and when a
-    thread ends the entries that it alone has read go. The run's text has a child's where it forked. A model that never writes
-    [Fork] is decoded plainly.
+    """Two reserved tokens make a text a tree of paragraphs.
 
-    As in the authors' code [Child] is never drawn, and [Fork] neither behind itself nor behind [Child]. Beside it: their new
-    thread is fed [Child] a pass after [Fork], here both are rows of one pass, so that a child begins a pass earlier; it reads
-    its parent's entries, where their code copies the cache; [Fork] stays in the text, and no line break is mended. The model
-    has to be trained on texts with these marks: one that was not forks nowhere, or anywhere.
+    A thread that writes [Fork] continues with what comes next. A new thread begins behind its text so far, [Fork] [Child], to
+    write the details; neither sees the other. New threads can fork as well. A pass writes one token of every thread, so there
+    are as many passes as the longest path down the tree has tokens. When a thread ends, the entries that only it has read are
+    freed. The run's text has a child's text where it forked. A model that never writes [Fork] is decoded plainly.
+
+    As in the authors' code, [Child] is never drawn, and [Fork] neither behind itself nor behind [Child]. Differences: their new
+    thread is fed [Child] a pass after [Fork]; here both are rows of one pass, so a child begins a pass earlier. It reads its
+    parent's entries; their code copies the cache. [Fork] stays in the text, and no line break is repaired. The model must be
+    trained on texts with these marks; otherwise it never forks, or forks anywhere.
     """
 
     title = "APAR: auto-parallel decoding"

@@ -16,20 +16,20 @@ from .shared.hypotheses import HYPOTHESES
 @component
 class Beam(Strategy):
     """Extend each of `width` hypotheses by every token, keep the best `width` that go on, and set aside those that end.
-    With one stop id at most `width` of the best 2 * width extensions can end, so enough go on; with more ids more are
-    looked at. A finished hypothesis is ranked by score / length^alpha. The search ends when `width` have finished and none
-    that goes on can still beat the worst of them, were the rest of it certain, or at the length limit.
 
-    An approximation of the most likely text, so not the target's distribution; the text is emitted by the last step.
+    With one stop id, at most `width` of the best 2 * width extensions can end, so enough go on. With more stop ids, more
+    extensions are considered. A finished hypothesis is ranked by score / length^alpha. The search ends at the length limit, or
+    when `width` have finished and no open hypothesis can beat the worst of them, even if its rest were certain.
 
-    Hypotheses branch off one another, so their entries are a tree: each is held once, whoever reads it, and reordering the
-    hypotheses moves none (`engine/model/stores/tree.py`). A pass reads the tree by `plan`: "dense" lets every query
-    meet every entry,
-    under a mask, in one product; "node" loads each node once, for the queries of the hypotheses that read it (KV-guided
-    grouping); "flatten" cuts the nodes, one behind the other, into blocks of `block` entries for that (flattened splitting).
-    All three are the attention of a hypothesis over its own text. The authors' kernel reads a node's entries where they lie,
-    all groups at once; here those that lie apart are copied for the pass, and groups follow each other. A policy that takes
-    entries out or chooses what is read, or a codec that packs them, leaves each hypothesis with a cache of its own, copied.
+    The result approximates the most likely text, so it does not have the target's distribution. The last step emits the text.
+
+    Hypotheses branch off one another, so their entries are a tree. Each entry is held once, and reordering the hypotheses moves
+    none (`engine/model/stores/tree.py`). `plan` chooses how a pass reads the tree. "dense" multiplies every query with every
+    entry, under a mask, in one product. "node" loads each node once, for the queries of the hypotheses that read it (KV-guided
+    grouping). "flatten" concatenates the nodes and cuts them into blocks of `block` entries for that (flattened splitting). All
+    three are the attention of a hypothesis over its own text. The authors' kernel reads a node's entries in place, all groups
+    at once. Here entries that are not contiguous are copied for the pass, and groups run one after the other. With a policy
+    that evicts entries or chooses what is read, or with KV compression, each hypothesis has its own copy of the cache.
     """
 
     title = "Beam search"

@@ -28,18 +28,20 @@ KIND = LANE = "block_transformer"
 
 @component
 class BlockTransformer(Strategy):
-    """The way that a Block Transformer writes, which is no trick on another model: blocks of L tokens are embedded whole; the
-    block decoder, causal over blocks, reads one row a block and gives the next one's context embedding; the token decoder (the
-    target) reads that as its prefix, and of the text the tokens of its own block alone.
+    """Decode a Block Transformer, a model with two decoders.
 
-    So every L-th token costs a pass of one row of the block decoder, and each token a pass of one row of the token decoder,
-    whose cache is emptied where a block begins and never holds more than L entries: the prefix and L - 1 tokens. The block
-    decoder's cache grows by one entry a block. No pass of the token decoder reads the prompt.
+    Blocks of L tokens are embedded whole. The block decoder, causal over blocks, reads one row per block and gives the context
+    embedding of the next block. The token decoder (the target) reads this embedding as its prefix, and only the tokens of its
+    own block.
 
-    The prefix stands at the place of the last token before its block, so each row of the token decoder gives the next token
-    and a block's last token is read by the block decoder only. A prompt that is no whole number of blocks is padded in front,
-    as in the authors' training (`random_pad_first_block`), so that it ends with a block. Beside the authors' models, whose
-    prefix has two rows (`expansion_ratio: 2`), it has one: what is mapped is as wide as the row, so nothing is lost.
+    So every L-th token costs a pass of one row of the block decoder, and each token a pass of one row of the token decoder. The
+    token decoder's cache is cleared at the start of a block and never holds more than L entries: the prefix and L - 1 tokens.
+    The block decoder's cache grows by one entry per block. No pass of the token decoder reads the prompt.
+
+    The prefix takes the position of the last token before its block. So each row of the token decoder gives the next token, and
+    only the block decoder reads a block's last token. If the prompt is not a whole number of blocks, it is padded in front, as
+    in the authors' training (`random_pad_first_block`), so that it ends with a block. The authors' models have a prefix of two
+    rows (`expansion_ratio: 2`); this one has one row. The mapped embedding is as wide as the row, so nothing is lost.
     """
 
     title = "Block Transformer"
@@ -51,14 +53,14 @@ class BlockTransformer(Strategy):
     writes = "blocks"
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        # a model of another sort is refused as such
+        # another kind of model is refused elsewhere
         return missing_reason(KIND, spec, "the shipped model lab-blocks") if spec.block_length else None
 
     def decoders(self, heads: Mapping[str, Any], spec: ModelSpec) -> dict[str, ModelSpec]:
         return {LANE: cast(BlockDecoder, heads[KIND]).spec(spec)} if KIND in heads else {}
 
     def prefill(self, s: State) -> None:
-        """Read the whole blocks of the prompt but the last, which ends with the root, by the block decoder."""
+        """Read the whole blocks of the prompt by the block decoder, except the last, which ends with the root."""
         spec, head = s.target.decoder.spec, cast(BlockDecoder, s.target.decoder.heads[KIND])
         if head.shape["block_length"] != spec.block_length:
             reads = f"heads/{KIND} reads blocks of {head.shape['block_length']} tokens"
@@ -75,12 +77,12 @@ class BlockTransformer(Strategy):
         skip_tokens(s.target, s.tokens[:-1])
 
     def pad_text(self, s: State) -> list[int]:
-        """The text behind so much padding that the prompt ends with a block."""
+        """The text, padded in front so that the prompt ends with a block."""
         spec = s.target.decoder.spec
         return [spec.pad_token or 0] * (-s.prompt % spec.block_length) + s.tokens
 
     def read_blocks(self, lane: Lane, blocks: Tensor, phase: str) -> Tensor:
-        """The context [d] behind embedded blocks [1, N, d], which the lane reads and keeps."""
+        """Read and keep embedded blocks [1, N, d]; return the context [d] behind them."""
         count, start = blocks.shape[1], len(lane.tokens)
         feed = Feed.causal_chain([0] * count, start, blocks.device, logits="last")
         feed.embeds, feed.embed_rows = blocks, torch.ones(count, dtype=torch.bool, device=blocks.device)
@@ -95,7 +97,9 @@ class BlockTransformer(Strategy):
         started = clock.mark()
         feed = Feed.causal_chain(s.tokens[-1:], n - 1, s.target.decoder.device)
         drafted = None
-        if (n - s.prompt) % block == 0:  # a block has ended with the root, whose place is the prefix's
+        if (
+            n - s.prompt
+        ) % block == 0:  # a block has ended with the root; the prefix takes the root's position
             head = cast(BlockDecoder, s.target.decoder.heads[KIND])
             whole = head.embed_blocks(torch.tensor([self.pad_text(s)[-block:]], device=feed.tokens.device))
             context = self.read_blocks(s.lanes[LANE], whole, "blocks")

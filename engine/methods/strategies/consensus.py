@@ -102,22 +102,23 @@ LIKENESS = MatrixForm(
 
 @component
 class Consensus(Strategy):
-    """Draw `samples` texts y_1, ..., y_k at once, and emit that with the largest mean likeness to all, itself among them,
+    """Draw `samples` texts y_1, ..., y_k at once, and emit the one with the largest mean likeness to all, including itself,
 
         argmax over i of 1/k sum_j u(y_i, y_j),
 
-    the text of the least expected loss, were the samples all that there may be (minimum Bayes risk). By `measure` u is 1 for
-    equal texts, else 0, so that the vote is the mode of the samples ("exact"); the harmonic mean of the parts of its tokens
-    that either has in common with the other, whatever their order ("f1"); or 1 less the edit distance in tokens, as a part of
-    the longer text ("edit"). Of equal votes the text counts that the model finds likelier, then the one whose ids come first:
-    the order of the samples decides nothing. One sample is plain decoding; under a greedy sampler all are the same.
+    the text of the least expected loss, if the samples were all possible texts (minimum Bayes risk). `measure` chooses u.
+    "exact": 1 for equal texts, else 0, so the vote is the mode of the samples. "f1": the harmonic mean of the shares of tokens
+    that each text has in common with the other, in any order. "edit": 1 minus the edit distance in tokens, as a share of the
+    longer text. Of equal votes, the text that the model finds likelier wins, then the one with the smaller ids: the order of
+    the samples decides nothing. One sample is plain decoding; under a greedy sampler all are the same.
 
-    Sample i is the text of a run with the seed s + i, and all share the prompt's entries (`samples`): a pass a token of the
-    longest text. The vote then costs k (k - 1) / 2 comparisons of different texts on the CPU, an edit distance of n tokens n
-    steps of words of n bits. Nobody asks which of two texts is right: texts that err alike outvote one that does not.
+    Sample i is the text of a run with the seed s + i, and all share the prompt's entries (`samples`): one pass per token of the
+    longest text. The vote then costs k (k - 1) / 2 comparisons of different texts on the CPU. An edit distance of n tokens
+    takes n steps of words of n bits. No test checks which of two texts is right: texts with the same error outvote a correct
+    one.
 
-    Whole texts are compared, the token that ends them too; self-consistency votes by the answer that stands in each, which
-    needs to know where it stands. Stated from memory [recalled], not read in code.
+    Whole texts are compared, including the token that ends them. Self-consistency votes by the answer within each text, and
+    needs to know where it is. Stated from memory [recalled], not read in code.
     """
 
     title = "Consensus (minimum Bayes risk)"

@@ -19,14 +19,17 @@ from decodescope.engine.decoding.record.plain_move import plain_move
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.records.choices import Choice
 
-MAP = 128  # tokens of a text up to which a record has the cosines with all of them
+MAP = 128  # maximum number of tokens of a text for which a record has all cosines
 
 
 @dataclass
 class _Text:
-    """states: float [room, d_model], the last states of the text's tokens, each of length one, in the first `read` rows;
-    row: of the last pass that of the text's last token, still pending;  logits, best: float [V] behind it, and its argmax;
-    None: it has not been read"""
+    """The text's states and its last token.
+
+    states: float [room, d_model], the last states of the text's tokens, normalised to length one, in the first `read` rows;
+    row: the row of the text's last token in the last pass, still pending;  logits, best: float [V] behind it, and its argmax;
+    None: it has not been read
+    """
 
     states: Tensor
     read: int = 0
@@ -35,7 +38,7 @@ class _Text:
     best: int = 0
 
     def add(self, states: Tensor) -> None:
-        """Take up the states float [R, d_model] of further tokens."""
+        """Append the states float [R, d_model] of further tokens."""
         stop = self.read + len(states)
         if stop > len(self.states):
             grown = self.states.new_empty(max(stop, 2 * len(self.states)), self.states.shape[1])
@@ -51,7 +54,7 @@ class _Text:
         )
 
     def end_with(self, lane: Lane, row: int, logits: Tensor) -> None:
-        """The text now ends with the token in this row of the lane's last pass, whose logits are float [R, V]."""
+        """End the text with the token in this row of the lane's last pass, with logits float [R, V]."""
         assert lane.probe is not None
         self.row = row
         self.logits = logits[row]
@@ -61,21 +64,21 @@ class _Text:
 
 @component
 class ContrastiveSearch(Strategy):
-    """Of the `k` likeliest tokens v the one with the largest
+    """Of the `k` likeliest tokens v take the one with the largest
 
         (1 - alpha) p(v) - alpha max_j cos(h_v, h_j),
 
-    h_v being the last state, behind the final norm, that v would have, and h_j that of each token of the text so far, with
-    the prompt: a token whose state repeats one of the text's is held back. The score lies between -alpha and 1. alpha = 0 or
-    k = 1 is greedy decoding. Nothing is drawn, and p is the target's own.
+    where h_v is the last state, after the final norm, that v would have, and h_j that of each token of prompt and text so far.
+    So a token with a state similar to an earlier one is penalised. The score is between -alpha and 1. alpha = 0 or k = 1 is
+    greedy decoding. Nothing is drawn, and p is the target's own.
 
-    One pass a token reads all k candidates, siblings behind the text with the attention of a tree over the one cache, where
-    the authors copy it k times. The row of the one that is taken stays pending, the next step commits it, and its logits and
-    its state are used again, so it is read once. The first step reads the prompt's last token before. States of the text
-    stand in one tensor [n, d_model], whatever a policy takes out of the cache; a step costs k n d_model products more.
+    One pass per token reads all k candidates, as siblings behind the text with tree attention over one cache; the authors copy
+    the cache k times. The chosen row stays pending, and the next step commits it. Its logits and its state are reused, so it is
+    read once. The first step also reads the prompt's last token first. The states of the text are in one tensor [n, d_model],
+    whatever a policy evicts from the cache. A step costs k n d_model additional products.
 
-    Models whose states are all alike, as GPT-2's are with cosines around 0.9, hold everything back by much the same. The paper
-    trains the model against that (SimCTG); here it is taken as it is. Defaults are those of the authors' examples.
+    If all states of a model are similar, as GPT-2's are with cosines around 0.9, all tokens get nearly the same penalty. The
+    paper trains the model against that (SimCTG); here the model is used as it is. Defaults are those of the authors' examples.
     """
 
     title = "Contrastive search"
@@ -138,7 +141,7 @@ class ContrastiveSearch(Strategy):
         p = logits.double().softmax(-1)[tokens]
         nearest = cosines.max(-1)
         scores = ((1 - self.alpha) * p - self.alpha * nearest.values.double()).tolist()
-        taken = max(range(len(tokens)), key=scores.__getitem__)  # of equal ones the likeliest
+        taken = max(range(len(tokens)), key=scores.__getitem__)  # of equal scores the likeliest
         text.end_with(lane, taken, rows)
         verified = lane.executor.mark()
         emitted = [tokens[taken]]
@@ -166,20 +169,20 @@ class ContrastiveSearch(Strategy):
     def choice(
         self, order: list[int], tokens: list[int], scores: list[float], terms: dict[str, list[float]]
     ) -> Choice:
-        """How one of `tokens` was chosen, as a trace keeps it: the places of `order`, the best first."""
+        """The trace record of the choice among `tokens`: the places of `order`, the best first."""
         ordered = {name: [x[i] for i in order] for name, x in terms.items()}
         weights = {"p": 1 - self.alpha, "max cos": 0.0 - self.alpha}
         return Choice([tokens[i] for i in order], 0, ordered, weights, [scores[i] for i in order])
 
 
 def likeliest_ids(logits: Tensor, best: int, k: int) -> list[int]:
-    """The ids of the `k` largest of logits [V], the largest first: `best`, where several are equal."""
+    """The ids of the `k` largest of logits [V], the largest first; of equal largest ones, `best` is first."""
     ids = logits.topk(min(k, len(logits))).indices.tolist()
     return [best, *(x for x in ids if x != best)][: len(ids)]
 
 
 def siblings_feed(tokens: list[int], position: int, device: torch.device) -> Feed:
-    """A pass of `tokens`, all at `position`, each of which sees what is committed and itself."""
+    """A pass of `tokens`, all at `position`; each sees the committed entries and itself."""
     rows = torch.tensor([tokens], device=device)
     alone = torch.eye(len(tokens), dtype=torch.bool, device=device)[None]
     return Feed(rows, torch.full_like(rows, position), alone, highest=position)

@@ -51,19 +51,21 @@ GROUPS = replace(
 
 @component
 class DiverseBeam(Strategy):
-    """`width` beams in `groups` groups of width / groups. In each step the groups choose one after the other: each is a beam
-    search of its own, in which an extension by the token v is ranked by its score, the sum of log-probabilities, less
-    `strength` for every time that v was chosen in this step by a group before (Hamming diversity), and less what its text was
-    fined before. So the first group is beam search of its width, whatever the others do; one group is beam search, and without
-    a fine all groups are the same search. The text is the best of all groups by score / length^alpha, without fines.
+    """Run `width` beams in `groups` groups of width / groups.
 
-    One pass reads the hypotheses of all groups, which share the entries that they have in common (see `beam`). A group that
-    ends, by the rule of beam search, leaves the batch with the step behind.
+    In each step the groups choose one after the other, and each is a separate beam search. An extension by the token v is
+    ranked by its score, the sum of log-probabilities, minus penalties. The penalty is `strength` for every time that an earlier
+    group chose v in this step (Hamming diversity), plus the earlier penalties of its text. So the first group is beam search of
+    its width, whatever the others do. One group is beam search, and without a penalty all groups are the same search. The text
+    is the best of all groups by score / length^alpha, without penalties.
 
-    The fines of a text add up, as in the authors' code (`beam_logprobs_sum`). Beside that code: all groups choose within one
-    step, where theirs lag a step behind each other, which is the same for Hamming diversity; tokens that end a text count as
-    chosen; the list of all groups is ranked without fines, where theirs ranks each group by itself. width = 6, 3 groups and 0.5
-    are among the sizes that they recommend [recalled].
+    One pass reads the hypotheses of all groups, which share their common entries (see `beam`). A group that ends, by the rule
+    of beam search, leaves the batch with the next step.
+
+    The penalties of a text add up, as in the authors' code (`beam_logprobs_sum`). Differences from that code: all groups choose
+    within one step; theirs lag a step behind each other, which is the same for Hamming diversity. Tokens that end a text count
+    as chosen. The list of all groups is ranked without penalties; theirs ranks each group by itself. width = 6, 3 groups and
+    0.5 are among the sizes that they recommend [recalled].
     """
 
     title = "Diverse beam search"

@@ -14,12 +14,12 @@ from decodescope.engine.decoding.record.commit_verdict import commit_verdict
 
 @component
 class DraftVerify(Strategy):
-    """A drafter proposes a tree, the target reads it in one pass, a rule decides, the accepted rows are committed.
+    """A drafter proposes a tree, the target reads it in one pass, a rule decides, and the accepted rows are committed.
 
     Plain decoding is the empty draft. Nodes that continue the text by the same tokens are judged by one distribution, that of
-    the first of them, however the pass rounds their rows. Where a law stands in the place of the target's, all that follows the
-    pass sees its rows. The verdict is cut at the first stop token and at the length limit before anything is committed: what
-    was never emitted is in no cache, no statistic and no sampler's state.
+    the first of them, however the pass rounds their rows. If guidance replaces the target's distribution, everything after the
+    pass sees the guided rows. The verdict is cut at the first stop token and at the length limit before anything is committed.
+    So a token that was never emitted is in no cache, no statistic and no sampler's state.
     """
 
     title = "Draft and verify"
@@ -65,7 +65,7 @@ class DraftVerify(Strategy):
         logits, slots = rows[: len(draft) + 1], None if draft.slots is None else rows[len(draft) + 1 :]
         hidden, best = {} if s.target.probe is None else s.target.probe.hidden, s.target.best
         if (firsts := draft.first_rows) is not None:
-            every = [*firsts, *range(len(firsts), len(rows))]  # those of slots stay
+            every = [*firsts, *range(len(firsts), len(rows))]  # rows of slots stay
             logits, best = logits[firsts], [best[row] for row in firsts]
             hidden = {place: states[:, every] for place, states in hidden.items()}
         final = hidden["final"][0] if "final" in hidden else None

@@ -17,18 +17,20 @@ LONGEST = 20_000  # characters of all questions
 
 @component
 class EncodeOnce(ThreadedStrategy):
-    """The prompt is a document, and each line of `questions` is put behind it, as `form` says. Answer i is the text of a run of
-    its own whose prompt is the document and that question, of as many tokens, with the seed s + i. The run's text is all
-    answers, one behind the other; each gets an even part of the tokens that may be written. Without questions it is
-    plain decoding of the prompt.
+    """Answer several questions on one document.
+
+    The prompt is the document, and each line of `questions` is appended to it in the form of `form`. Answer i is the text of a
+    separate run with the document and that question as the prompt, as many tokens, and the seed s + i. The run's text is all
+    answers, one after the other. Each gets an equal part of the tokens that may be written. Without questions it is plain
+    decoding of the prompt.
 
     Keys and values of the document are held once and read once. All questions are read in one pass (a prompt's chunk is 512
-    rows), and a pass then writes a token of every answer, so passes are those of the longest answer, not of their sum. An
-    answer that has ended leaves the pass, and its entries go.
+    rows). Each later pass writes one token of every answer, so the longest answer decides the number of passes, not their sum.
+    An answer that has ended leaves the pass, and its entries are freed.
 
-    Beside the paper: its decoder attends to an encoder's output, which no prompt changes, so an encoder-decoder is trained that
-    has the prompt in its decoder. In a decoder alone a document that stands before the questions cannot see them either, so
-    its entries are shared as they are and no answer changes; questions before the document would share nothing.
+    Difference from the paper: its decoder attends to an encoder's output, which no prompt changes. So it trains an
+    encoder-decoder with the prompt in its decoder. In a decoder-only model, a document before the questions cannot see them
+    either. So its entries are shared unchanged and no answer changes. Questions before the document would share nothing.
     """
 
     title = "Encode once, decode in parallel"
@@ -46,7 +48,7 @@ class EncodeOnce(ThreadedStrategy):
 
     @property
     def question_texts(self) -> list[str]:
-        """The questions as they are put behind the document."""
+        """The questions in the form in which they follow the document."""
         lines = (line.strip() for line in self.questions.splitlines())
         return [self.question_template.replace(ASKED, line) for line in lines if line]
 

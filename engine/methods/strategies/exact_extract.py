@@ -30,7 +30,7 @@ from .shared.passage import find_passage
 from .shared.strategy_text import token_of
 from .shared.suffixes import Suffixes
 
-LONGEST = 400  # characters of what stands around a passage
+LONGEST = 400  # maximum characters of a marker around a passage
 FATE = [
     Sentence("less probable", given={"greedy": False}),
     Sentence("the greedy text", given={"greedy": True}),
@@ -147,29 +147,31 @@ LOSSES = MatrixForm(
 
 @component
 class ExactExtract(Strategy):
-    """The answer is a span x_i .. x_j of a passage of the prompt. Behind the prompt it has the probability of its tokens and
-    of an end: with l(i, j), the surprise of x_j behind the prompt and x_i .. x_{j-1}, L(i, j) their sum over the span and e(i,
-    j) the surprise of an end behind it, the answer is the argmin over all i <= j of
+    """The answer is the most probable span x_i .. x_j of a passage of the prompt.
+
+    Its probability behind the prompt is that of its tokens and of an end. l(i, j) is the surprise of x_j behind the prompt and
+    x_i .. x_{j-1}, L(i, j) their sum over the span, and e(i, j) the surprise of an end behind it. The answer is the argmin over
+    all i <= j of
 
         L(i, j) + e(i, j),     with `normal` divided by the tokens of the span and 1.
 
-    Greedy decoding follows one path through these spans, so where its answer is a span, it is at most as probable. One suffix
-    from each i, at most `longest` tokens of it, holds all spans that begin there: n suffixes are read, not n^2 spans.
+    Greedy decoding follows one path through these spans. So if its answer is a span, it is at most as probable. One suffix from
+    each i, of at most `longest` tokens, holds all spans that begin there: n suffixes are read, not n^2 spans.
 
-    All suffixes share the prompt's entries. The rows of `chunk` of them stand in one pass, behind each other, each seeing its
-    own suffix alone; they are never committed. A passage of n tokens takes 1 + ceil(n / chunk) passes and 1 + sum_i min(T, n -
-    i) rows, T being `longest` or what may still be written. The greedy span costs no further pass: the rows know the likeliest
-    token behind each beginning of a span.
+    All suffixes share the prompt's entries. One pass has the rows of `chunk` suffixes, one after the other, and each row sees
+    its own suffix alone. They are never committed. A passage of n tokens takes 1 + ceil(n / chunk) passes and 1 + sum_i min(T,
+    n - i) rows, where T is `longest` or the number of tokens that may still be written. The greedy span costs no further pass:
+    the rows give the likeliest token behind each beginning of a span.
 
-    The passage is what stands behind the last `after` that comes before the last `until`, and before that; without them it
-    begins and ends with the prompt. A token that is partly of the passage is not of it. A span that holds a token which ends
-    texts is none. What ends an answer is `end`, or, where that is empty, any of the run's stop tokens: their probabilities are
-    summed, and the likeliest is written. Where `end` does not end the run, the text goes on behind it as plain greedy
-    decoding; where nothing ends an answer it is that from the start.
+    The passage ends before the last `until`, and begins behind the last `after` before that. Without them it begins and ends
+    with the prompt. A token partly outside the passage does not belong to it. A span must not hold a token that ends texts. An
+    answer ends with `end` or, if that is empty, with any of the run's stop tokens: their probabilities are summed, and the
+    likeliest is written. If `end` does not end the run, the text continues behind it as plain greedy decoding. If nothing ends
+    an answer, it is plain greedy decoding from the start.
 
-    Beside the authors' code, for an encoder-decoder: suffixes keep the prompt's entries, so its decoder's start is the
-    prompt's end here; tokens are taken as they stand in the passage, so a word at its head may lack the blank that an answer
-    would begin with; `chunk` are the rows of one sequence under a mask, where theirs are a batch with padding.
+    Differences from the authors' code, which is for an encoder-decoder: suffixes keep the prompt's entries, so the prompt's end
+    replaces the decoder's start. Tokens are taken as they are in the passage, so a word at its head may lack the blank that an
+    answer would begin with. `chunk` suffixes are rows of one sequence under a mask; theirs are a batch with padding.
     """
 
     title = "Exact-extract"
@@ -231,7 +233,7 @@ class ExactExtract(Strategy):
         )
 
     def _read_remaining(self, s: State) -> Tensor:
-        """Read what the target has not read of the text: logits [V] behind it."""
+        """Read the part of the text that the target has not read; return the logits [V] behind it."""
         fresh = s.tokens[len(s.target.tokens) :]
         logits = s.target.forward(
             Feed.causal_chain(fresh, len(s.target.tokens), s.target.decoder.device, logits="last")
@@ -242,14 +244,13 @@ class ExactExtract(Strategy):
     def _spans(
         self, s: State, logits: Tensor, start: int, stop: int, ends: frozenset[int]
     ) -> tuple[TallyDetail, MatrixDetail] | None:
-        """The passage's spans, by logits [V] behind the prompt: a list of the best, and the losses of all; None: it has
-        none."""
+        """The passage's spans, from logits [V] behind the prompt: a list of the best, and all losses; None: it has none."""
         passage = s.tokens[start:stop]
         read = self._read_suffixes(s, logits, passage, ends)
         best = next(iter(rank_spans(read.losses, self.length_normalization, 1)), None)
         if best is None:
             return None
-        # of places with the same text, which differ by rounding, the first
+        # of places with the same text, which differ only by rounding, take the first
         answer = passage[best[0] : sum(best)]
         best = (next(i for i in range(best[0] + 1) if passage[i : i + best[1]] == answer), best[1])
         greedy = read.greedy_span(int(logits.argmax()), passage, ends)
@@ -277,7 +278,7 @@ class ExactExtract(Strategy):
         greedy: tuple[int, int] | None,
         passage: list[int],
     ) -> TallyDetail:
-        """The spans that are listed, by losses [n, T] and (first, tokens) of each, the answer first."""
+        """The listed spans, from losses [n, T] and (first, tokens) of each, the answer first."""
         tokens = [passage[first : first + size] for first, size in places]
         loss = [float(losses[first, size - 1]) for first, size in places]
         outcomes = ["answer"]
@@ -298,7 +299,7 @@ class ExactExtract(Strategy):
         return TallyDetail("listed_spans", columns, values)
 
     def _read_suffixes(self, s: State, logits: Tensor, passage: list[int], ends: frozenset[int]) -> Suffixes:
-        """Read every suffix behind the prompt, `chunk` in a pass, whose rows go again."""
+        """Read every suffix behind the prompt, `chunk` per pass; the rows are dropped afterwards."""
         n = len(passage)
         device = logits.device
         place = len(s.tokens)

@@ -74,17 +74,18 @@ BLOCK = CanvasForm(
 
 @component
 class Jacobi(Strategy):
-    """Greedy decoding of a block y_1..y_b as the triangular system y_i = argmax p(. | y_<i), solved by fixed-point
-    iteration: one pass replaces all guesses at once. A leading guess that the pass confirms is final, and is committed;
-    the first token after the confirmed ones is final too, so a block takes at most b passes. Blocks follow each other
-    (Gauss-Seidel between blocks): b = 1 is autoregressive decoding.
+    """Decode a block greedily by fixed-point iteration.
+
+    A block y_1..y_b is the triangular system y_i = argmax p(. | y_<i), and one pass replaces all guesses at once. A leading
+    guess that the pass confirms is final, and is committed. The first token after the confirmed ones is final too, so a block
+    takes at most b passes. Blocks follow each other (Gauss-Seidel between blocks): b = 1 is autoregressive decoding.
 
     A block of 0 is as long as the answer may get: one system for all of it. With a guessed `length` (hybrid
-    Gauss-Seidel-Jacobi) the blocks end there, and what the answer has beyond is decoded plainly, token by token. A leading
-    token is committed as soon as it is final, so that the text ends with the first pass in which its end is final; the
-    authors look for it in converged blocks only: the same text in no more passes.
+    Gauss-Seidel-Jacobi) the blocks end there, and the rest of the answer is decoded plainly, token by token. A leading token is
+    committed as soon as it is final. So the text ends with the first pass in which its end is final. The authors look for the
+    end in converged blocks only; the text is the same, and this code takes no more passes.
 
-    The text is the greedy text whatever the first guesses are. Each pass is one step of the trace.
+    The text is the greedy text for any first guesses. Each pass is one step of the trace.
     """
 
     title = "Jacobi"
@@ -150,7 +151,7 @@ class Jacobi(Strategy):
         return plain_move(s, emitted, end, started, verified, drafted=drafted, logits=logits, details=[block])
 
     def block_size(self, s: State) -> int:
-        """How many tokens the next block has."""
+        """The number of tokens of the next block."""
         left = s.room + 1
         if self.guessed_length:
             left = min(left, max(1, self.guessed_length - (len(s.tokens) - s.prompt)))

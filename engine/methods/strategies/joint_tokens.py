@@ -167,7 +167,9 @@ Ratio = Callable[[Sequence[int]], np.ndarray | None]
 
 @dataclass
 class _Level:
-    """Texts of n tokens that reach the threshold: tokens int64 [T, n], joint probability and that of its tokens apart [T]"""
+    """Texts of n tokens that reach the threshold: tokens int64 [T, n], joint probability [T], and product of the single tokens'
+    [T]
+    """
 
     tokens: np.ndarray
     joint: np.ndarray
@@ -177,12 +179,13 @@ class _Level:
 def build_joint_levels(
     laws: np.ndarray, ratio: Ratio, weight: float, threshold: float
 ) -> tuple[list[_Level], list[float]]:
-    """The texts of 1, 2, ... tokens whose joint probability reaches the threshold, for as many levels as have one, and of each
-    level the largest joint probability of those whose beginning reaches it.
+    """Find the texts of 1, 2, ... tokens with a joint probability of at least the threshold, for as many levels as have one.
 
-    laws: float64 [L, V], what the pass says of the tokens 1 to L;  ratio: text -> float64 [V], how much more often each token
-    stands behind it than elsewhere, or None where nobody knows. A text's joint probability is that of its beginning times
-    laws[n] * ratio^weight, normalised: it never exceeds its beginning's, so that no other text need be looked at.
+    Also returns, for each level, the largest joint probability of the texts with a beginning that reaches the threshold.
+
+    laws: float64 [L, V], the pass's distributions of the tokens 1 to L;  ratio: text -> float64 [V], how much more often each
+    token follows it than elsewhere, or None if unknown. A text's joint probability is that of its beginning times laws[n] *
+    ratio^weight, normalised. It never exceeds its beginning's, so no other text needs to be considered.
     """
     first = np.flatnonzero(laws[0] >= threshold)
     levels, best = [_Level(first[:, None], laws[0, first], laws[0, first])], [float(laws[0].max())]
@@ -216,20 +219,23 @@ def writable_texts(joint: np.ndarray, threshold: float, share: float) -> np.ndar
 
 @component
 class JointTokens(Strategy):
-    """One pass gives the distribution of the next token, p1, and by the Medusa heads on the same state those of the tokens
-    behind it, p2 to pn. What these say apart is put together: J(a, b) = p1(a) p2(b) c(a, b), normalised over b, with the
-    co-occurrence c(a, b) = (P(b | a) / P(b))^weight counted in a datastore; a context that it lacks changes nothing, a pair
-    that it lacks is masked out. The longest texts of which one has a joint probability of `threshold` are looked at; those
-    below it, or below `share` of the best one's, fall away; one of the others is drawn (greedy: the best is taken), unverified.
-    Where no text of two tokens reaches the threshold the next token is the target's own, as plain decoding has it. So a
-    threshold above 1 is plain decoding. What was written is read by the next pass, together.
+    """Draw several tokens from one pass, by their joint probability.
 
-    The tokens are never checked, so the text changes. Greedy compares what the model says before the sampler, else the laws
-    are those that the sampler leaves.
+    One pass gives the distribution of the next token, p1. The Medusa heads on the same state give those of the tokens behind
+    it, p2 to pn. They are combined as J(a, b) = p1(a) p2(b) c(a, b), normalised over b. The co-occurrence c(a, b) = (P(b | a) /
+    P(b))^weight is counted in a datastore. A missing context changes nothing; a missing pair is masked out. Take the greatest
+    length at which a text has a joint probability of `threshold`. Texts of this length below the threshold, or below `share` of
+    the best one's, are dropped. One of the others is drawn (greedy: the best is taken), unverified. If no text of two tokens
+    reaches the threshold, the next token is the target's own, as in plain decoding. So a threshold above 1 is plain decoding.
+    The next pass reads the written tokens together.
 
-    Beside the paper: the heads are Medusa's, trained on a frozen target (the authors' have a decoder layer each); their
-    formulas of the mask and of the adaptive threshold are in no public code, so normalised n-gram ratios and the bar at a
-    share of the best are our forms of them. The order of an n-gram is the whole drafted text: c(a, b, c) is P(c | a, b) / P(c).
+    The tokens are never verified, so the text changes. Greedy compares the model's distributions before the sampler; otherwise
+    they are those after the sampler.
+
+    Differences from the paper: the heads are Medusa's, trained on a frozen target (the authors' have a decoder layer each).
+    Their formulas of the mask and of the adaptive threshold are in no public code. Normalised n-gram ratios and the threshold
+    at a share of the best are our forms of them. The order of an n-gram is the whole drafted text: c(a, b, c) is P(c | a, b) /
+    P(c).
     """
 
     title = "Joint tokens (DynaMo)"
@@ -288,7 +294,7 @@ class JointTokens(Strategy):
     def step(self, s: State) -> Move:
         clock = s.target.executor
         started = clock.mark()
-        read = len(s.target.tokens)  # the last token, or all that the pass before wrote
+        read = len(s.target.tokens)  # the last token, or all tokens that the previous pass wrote
         fresh, position = s.tokens[read:], len(s.tokens)
         # [1, V]
         logits = s.target.forward(Feed.causal_chain(fresh, read, s.target.decoder.device, logits="last"))[0]
@@ -306,7 +312,7 @@ class JointTokens(Strategy):
         return plain_move(s, emitted[:count], end, started, verified, logits=logits, details=details)
 
     def guesses(self, s: State, logits: torch.Tensor) -> np.ndarray:
-        """float64 [L, V]: the laws of the next L tokens, the first by `logits` [1, V], the others by the heads."""
+        """float64 [L, V]: the distributions of the next L tokens, the first from `logits` [1, V], the others from the heads."""
         heads = cast(MedusaHeads, s.target.decoder.heads[MedusaHeads.kind])
         count = min(self.max_tokens_per_pass - 1, heads.shape["heads"], s.room)
         if count:
@@ -317,7 +323,7 @@ class JointTokens(Strategy):
         return laws.cpu().numpy()
 
     def choose(self, s: State, laws: np.ndarray, position: int) -> tuple[list[int], list[TallyDetail]]:
-        """The text of several tokens that is written at `position`, empty where none is, and what is told of the choice."""
+        """Choose the text of several tokens to write at `position` (empty: none); also return the records of the choice."""
         known = unigram_shares(s.scratch, laws.shape[1])
         levels, best = build_joint_levels(
             laws,
@@ -354,7 +360,7 @@ class JointTokens(Strategy):
 
 
 def _length_tally(best: list[float], written: int, texts: int) -> TallyDetail:
-    """The best joint probability of each length, of which that of `written` tokens had so many texts."""
+    """The record of the best joint probability of each length; the length of `written` tokens had `texts` texts."""
     words = ["own", *["longer"] * (written - 2), *["written"] * (written > 1)]
     outcomes = [*words, *["short"] * (len(best) - len(words))]
     return TallyDetail(

@@ -47,7 +47,7 @@ REFUSED = {
 
 
 def _line_sentences(what: str) -> list[Sentence]:
-    """What became of a line that was proposed, and where."""
+    """Sentences on the outcome of a proposed line, and its place."""
     return [
         Sentence(f"before line {{at + 1}} (first logit {{first:2}}): {what}"),
         Sentence(f"before line {{at + 1}}: {what}", given={"first": None}),
@@ -59,11 +59,13 @@ OTHERS = {
     "also": Outcome(True, "", _line_sentences(f"{DEFINES}, but another is inserted")),
     "score": Outcome(False, "needed", [*_line_sentences("too few gain"), *GAIN]),
     **{word: Outcome(False, "", _line_sentences(why)) for word, why in REFUSED.items()},
-}  # of lines that did not come
+}  # of lines that were not inserted
 
 
 def _round_form(title: str, says: str, come: dict[str, Outcome], where: str) -> TallyForm:
-    """A round that ends with a line. come: outcomes of that line;  where: relation that holds if lines were proposed"""
+    """The form of a round that ends with a line. come: outcomes of that line;  where: relation that holds if lines were
+    proposed
+    """
     others = "|".join(OTHERS) + "*"
     return TallyForm(
         title=title,
@@ -85,10 +87,10 @@ def _round_form(title: str, says: str, come: dict[str, Outcome], where: str) -> 
         ],
         columns=[
             DetailColumn("text", "tokens"),
-            DetailColumn("at", "number"),  # the line before which it would stand, from 0
+            DetailColumn("at", "number"),  # the line before which it would be inserted, from 0
             DetailColumn("first", "number"),  # logit of that line's first token
-            DetailColumn("after", "numbers"),  # scores that the lines behind it would have
-            DetailColumn("stays", "number"),  # so many of these stay where it is inserted
+            DetailColumn("after", "numbers"),  # scores of the lines behind it after the insertion
+            DetailColumn("stays", "number"),  # the number of these lines that stay if it is inserted
             DetailColumn("gaining", "number"),
             DetailColumn("needed", "number"),
             DetailColumn("gain", "number"),
@@ -96,9 +98,9 @@ def _round_form(title: str, says: str, come: dict[str, Outcome], where: str) -> 
         ],
         values=[
             DetailColumn("stood", "number"),  # lines before the round
-            DetailColumn("place", "number"),  # of the line that came
-            DetailColumn("first_logits", "numbers"),  # of each line; null: nothing is inserted before it
-            DetailColumn("means", "numbers"),  # of each line its score
+            DetailColumn("place", "number"),  # of the new line
+            DetailColumn("first_logits", "numbers"),  # per line; null: nothing is inserted before it
+            DetailColumn("means", "numbers"),  # the score of each line
         ],
         order=[others, "|".join(come), others],
         check="lines",
@@ -124,7 +126,7 @@ WRITTEN = _round_form(
 
 @dataclass
 class _JumpCoderRun:
-    """rounds: made so far"""
+    """rounds: number so far"""
 
     text: LineWriter
     infiller: Infiller
@@ -133,28 +135,31 @@ class _JumpCoderRun:
 
 @component
 class JumpCoder(Strategy):
-    """In each round a second model proposes a line before each of the `places` lines whose first token the target liked least.
-    The target judges them: its text is forked for each, and one pass reads all forks from the proposed line on, and the text's
-    last token, beside the entries of what stands before. A proposed line is inserted if
+    """Write a program line by line, with insertions.
+
+    In each round a second model proposes a line before each of the `places` lines with the lowest logit of their first token.
+    The target judges them: its text is forked for each. One pass reads all forks from the proposed line on, and the text's last
+    token, over the cached entries before them. A proposed line is inserted if
 
     - it imports a name that the program reads and lacks; or
-    - the lines behind it gain by it: the mean logit of their tokens rises by `tau` at least, in two of them (or the only one)
-      and in half of all, from the first on. The first that does not gain goes, with all behind it.
+    - the lines behind it gain by it: the mean logit of their tokens rises by at least `tau`, in two of them (or the only one)
+      and in half of all, from the first on. The first line that does not gain is removed, with all lines behind it.
 
-    The program has to parse with it (`ast`; nothing is run); a line that is there already, is more than `like` a neighbour, or
-    opens a block is not inserted. Of several that one is by which the lines gain most. Where none is, the target writes the
-    next line, greedily. The text is emitted by the last round, since until then a line may come before any other.
+    The program has to parse with it (`ast`; nothing is run). A line is not inserted if it exists already, is more than `like`
+    similar to a neighbour, or opens a block. Of several lines, the one with the largest gain is inserted. If none is, the
+    target writes the next line, greedily. The last round emits the text, because until then a line may be inserted before any
+    other.
 
-    The second model, in the role "infill", reads both sides of a gap: a masked-diffusion model with the target's tokenizer,
-    which fills `masks` mask tokens before a line's end in `passes` passes, all places side by side. The authors' is a causal
-    model that was trained on prefix, suffix and middle, which `lab` was not. What it proposes is judged in any case, so a
-    better one can take its place; the shipped lab-mdm knows little more of programs than how they look.
+    The second model, in the role "infill", reads both sides of the place: a masked-diffusion model with the target's tokenizer.
+    It fills `masks` mask tokens before a line's end in `passes` passes, all places in one batch. The authors use a causal model
+    that was trained on prefix, suffix and middle; `lab` was not. Its proposals are judged in any case, so a better model can
+    replace it. The shipped lab-mdm knows little more of programs than how they look.
 
-    Beside the authors' code: a score is the mean logit, as theirs, not the log-probability; the prompt stays as it is (their
-    `infill_prompt` = False); functions of several lines are not inserted, nor lines by which none gains, nor what does not
-    parse; tokens on both sides of a gap stay as they were, where theirs are cut anew from the text; a round whose line is
-    inserted writes none, which they throw away; behind `lines` rounds the text goes on by itself, where theirs ends; the
-    infiller's last guesses are not tried first (their `speculative_infill`).
+    Compared with the authors' code: a score is the mean logit, as theirs, not the log-probability. The prompt is unchanged
+    (their `infill_prompt` = False). Functions of several lines are not inserted, nor lines without a gain, nor lines that do
+    not parse. Tokens on both sides of the place stay as they were; theirs are tokenized again from the text. A round that
+    inserts a line writes none; they write one and discard it. After `lines` rounds the text continues without insertions;
+    theirs ends. The infiller's last guesses are not tried first (their `speculative_infill`).
     """
 
     title = "JumpCoder"
@@ -269,7 +274,7 @@ class JumpCoder(Strategy):
         first: list[Score],
         mean: list[Score],
     ) -> TallyDetail:
-        """The lines that were proposed, and what becomes of them. first, mean: scores of the lines that stand"""
+        """Record the proposed lines and their outcomes. first, mean: scores of the existing lines"""
         taken, columns = choose_line(verdicts), {column.name: list[Any]() for column in INSERTED.columns}
         name, place = ("written_line", len(first)) if taken is None else ("inserted_line", infills[taken].at)
         values = {"stood": len(first), "place": place, "first_logits": first, "means": mean}
@@ -283,7 +288,7 @@ class JumpCoder(Strategy):
         return record
 
     def _propose_infills(self, s: State, run: _JumpCoderRun, first: list[Score]) -> list[Infill]:
-        """What the second model writes before the lines that the target liked least. first: logits of their first tokens"""
+        """The second model's lines before the lines with the lowest first logits. first: logits of their first tokens"""
         ids, room = run.text.main.tokens, self.max_infill_tokens + 1
         if (
             run.rounds >= self.max_infill_rounds
@@ -293,7 +298,7 @@ class JumpCoder(Strategy):
             return []
         places = lowest_scored_lines(first, self.infill_places)
         starts = [run.text.start(at) for at in places]
-        # what ended the line before ends the new one
+        # the new line ends as the line before it
         gaps = [Gap(ids[:start], ids[start - 1 :]) for start in starts]
         out = []
         for at, gap, filled in zip(
@@ -305,6 +310,6 @@ class JumpCoder(Strategy):
 
 
 def _add_row(record: TallyDetail, **row: Any) -> None:
-    """A further row, null where it has no entry."""
+    """Append a row, with null where it has no entry."""
     for name, column in record.columns.items():
         column.append(row.get(name))

@@ -30,8 +30,8 @@ from .shared.strategy_text import check_room, fork_threads, ids_of
 LABEL, INDEX = "{label}", "{index}"
 DIGITS = 8  # tokens of a count, at most
 NAMED = "the request of label"
-LONGEST = 4000  # characters of all labels, and of a request
-_OPEN = re.compile(r"\s*\d{0,4}")  # a count to which digits may still come
+LONGEST = 4000  # maximum characters of all labels, and of a request
+_OPEN = re.compile(r"\s*\d{0,4}")  # a count that may still get digits
 
 TITLE = "Mentions by label"
 NUMBER = "ln p"
@@ -90,8 +90,11 @@ MENTIONS = TallyForm(
 
 @dataclass
 class _LabelRun:
-    """names, counting, counts: of each label, its count's thread, and what that wrote;  mentions: by thread;  p: of the tokens
-    of each mention;  logits: of the last pass"""
+    """The state of a run.
+
+    names, counting, counts: per label, its name, its count's thread, and the text of that thread;  mentions: by thread;  p:
+    probabilities of the tokens of each mention;  logits: of the last pass
+    """
 
     writing: ThreadWriter
     names: list[str] = field(default_factory=list)
@@ -104,17 +107,19 @@ class _LabelRun:
 
 @component
 class LabelParallel(ThreadedStrategy):
-    """Find what a text mentions of each label. For all `labels` at once `count` is put behind the prompt, and the model writes
-    how many mentions there are; for each label and index at once `mention` is put behind that count, and the model writes that
-    one. Prompt and count are held once, and a pass writes a token of every thread: there are as many passes as the longest
-    count and mention of a label have tokens, and the order of the labels changes nothing. Where two labels claim the same text,
-    the one that gives its tokens the higher probability keeps it. The tally `mentions` says which stand; the run's text is all
-    that the threads wrote, in order. Without labels it is plain decoding, and so it is of a model without a
-    tokenizer, behind the ids that the first label's request holds.
+    """Find the mentions of each label in a text.
 
-    Mentions do not see each other, so the answer is another one than that of one text. The model has to be trained on counts
-    and mentions. Beside the authors' code: mentions of a label begin when its own count is read, not when the last one is;
-    their forms hold text and label again, here entries of prompt and count are used again; `most` bounds a count.
+    For all `labels` at once, `count` is appended to the prompt, and the model writes the number of mentions. For each label and
+    index at once, `mention` is appended to that count, and the model writes this mention. Prompt and count are held once, and a
+    pass writes one token of every thread. So there are as many passes as the longest count and mention of a label have tokens,
+    and the order of the labels changes nothing. If two labels claim the same text, the label that gives its tokens the higher
+    probability keeps it. The tally `mentions` records which mentions are kept; the run's text is everything that the threads
+    wrote, in order. Without labels it is plain decoding. It is also plain decoding for a model without a tokenizer, behind the
+    ids in the first label's request.
+
+    Mentions do not see each other, so the answer differs from that of sequential decoding. The model must be trained on counts
+    and mentions. Differences from the authors' code: mentions of a label begin when its own count is read, not when the last
+    one is. Their forms repeat text and label; here the entries of prompt and count are reused. `most` bounds a count.
     """
 
     title = "PaDeLLM-NER: label-parallel decoding"
@@ -152,7 +157,7 @@ class LabelParallel(ThreadedStrategy):
         return None
 
     def begin_threads(self, s: State) -> None:
-        """Read the requests for the counts, and begin these."""
+        """Read the requests for the counts, and begin the counts."""
         s.target.set_needs(Needs())
         run = s.scratch = _LabelRun(ThreadWriter.start(s))
         prompt = run.writing.branches.alive[0]
@@ -213,7 +218,7 @@ class LabelParallel(ThreadedStrategy):
             )
 
     def _mention_tallies(self, s: State, run: _LabelRun) -> list[TallyDetail]:
-        """What was found, now that all is written: the labels, and their mentions."""
+        """The result after all threads have ended: the labels, and their mentions."""
         columns = ("label", "name", "index", "thread", "text", "p", "logp")
         mentions: dict[str, list[Any]] = {name: [] for name in columns}
         for label, index, thread in sorted(run.mentions, key=lambda x: x[:2]):

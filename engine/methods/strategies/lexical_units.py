@@ -69,17 +69,19 @@ UNIT = TallyForm(
 
 @component
 class LexicalUnits(Strategy):
-    """A pass reads the text and `rows` placeholders behind it. The text's last row gives the next token, which is always taken;
-    each placeholder gives the token after that of the row before it. Behind the first the longest run is taken whose tokens
-    all have a probability of `beta` or more: the lexical unit. What is taken is read again, as text, by the next pass; entries
-    of placeholders never stay, so nothing that follows reads one.
+    """Write several tokens per pass, as long as the model is confident of them.
 
-    Tokens behind the first are verified by nobody, so the text is another one, but for `beta` > 1: that is plain decoding. It
-    goes with any model, and makes sense with one that was trained on placeholders, as the adapter `lab+lud` was. A sampler that
-    draws draws the first token; of the others the likeliest is looked at, by rows that do not know what was drawn.
+    A pass reads the text and `rows` placeholders behind it. The text's last row gives the next token, which is always taken.
+    Each placeholder gives the token after that of the row before it. Behind the first token, the longest run of tokens with a
+    probability of at least `beta` is taken: the lexical unit. The next pass reads the taken tokens again, as text. Entries of
+    placeholders are never kept, so no later token reads one.
 
-    The authors' repository holds no code. That a token must not be the one before it (`repeats`), and the sizes of `beta` and
-    `rows`, are [recalled]. `p` is the model's probability, before the sampler.
+    Tokens behind the first are never verified, so the text changes, except for `beta` > 1, which is plain decoding. It works
+    with any model, and makes sense with one that was trained on placeholders, as the adapter `lab+lud` was. A random sampler
+    draws only the first token. The others are the likeliest tokens of rows that do not know the drawn token.
+
+    The authors' repository holds no code. The rule that a token must differ from the one before it (`repeats`), and the sizes
+    of `beta` and `rows`, are [recalled]. `p` is the model's probability, before the sampler.
     """
 
     title = "Lexical unit decoding"
@@ -157,7 +159,7 @@ class LexicalUnits(Strategy):
         return tokens, states
 
     def outcomes(self, tokens: list[int], p: list[float]) -> list[str]:
-        """What becomes of each token: taken up to the first that misses the bar, or repeats the one before it."""
+        """The outcome of each token: taken up to the first that is below the threshold, or repeats the one before it."""
         words = ["first"]
         for before, token, chance in zip(tokens, tokens[1:], p[1:], strict=False):
             if words[-1] not in ("first", "taken"):

@@ -27,33 +27,33 @@ if TYPE_CHECKING:
 
 @component
 class Pearl(Strategy):
-    """Speculative sampling in rounds in which both models work at once. In a round the draft model writes a block of gamma
-    tokens (`length` of draft_model) after everything drafted so far, and the target reads the root and those drafted tokens
-    that it has not judged. Then they meet, and the token-wise lossless test judges the tokens read, and the first of the new
-    block, whose place the target has just read up to:
+    """Speculative sampling in rounds in which both models work at once.
 
-    - pre-verify, where nothing was left to judge: the target judges the first new token alone, while the others are written;
+    In a round the draft model writes a block of gamma tokens (`length` of draft_model) after everything drafted so far.
+    Meanwhile the target reads the root and the drafted tokens that it has not judged. Then both synchronise. The token-wise
+    lossless test judges the tokens read, and the first token of the new block, for which the target now has a distribution:
+
+    - pre-verify, if nothing was left to judge: the target judges only the first new token, while the others are written;
     - post-verify: it judges the gamma - 1 tokens left of the block before and the first new one, while more are written.
 
-    If all are accepted the round ends without a token of the target's own, since the draft has gone on already, and the
-    rest of the block is judged in the next round (post-verify). At a rejection the target's token comes from what is left
-    of its distribution, everything drafted behind it is wasted, and the next round is a pre-verify. The distribution is the
-    target's.
+    If all are accepted, the round ends without a token of the target's own, because the draft has continued already. The next
+    round judges the rest of the block (post-verify). At a rejection the target's token comes from the rest of its distribution.
+    Everything drafted behind it is wasted, and the next round is a pre-verify. The text has the target's distribution.
 
-    The two clocks are SIMULATED: both models start a round together, the draft model's clock goes on by its passes, the
-    target's by its one, and the round takes the longer of both; what their meeting costs is left out. How long a pass takes
-    was measured of this very pass, or comes from counts of work on a `machine`. Here the models work one after the other, so
-    the real time is the sum. With `overlap`, on a CPU, they really work at once, in two threads. torch lets go of the
-    interpreter inside its kernels alone and both share the cores, so a pass may then take longer than by itself: what is
-    gained is `real_us`, not `round_us`. On a GPU the kernels of both stand in one queue, and there is nothing to overlap.
+    The two clocks are SIMULATED. Both models start a round together. The draft model's clock advances by its passes, the
+    target's by its one pass, and the round takes the longer of both. The cost of synchronisation is left out. The time of a
+    pass was measured on this very pass, or comes from counts of work on a `machine`. Here the models work one after the other,
+    so the real time is the sum. With `overlap`, on a CPU, they really work at once, in two threads. torch releases the
+    interpreter only inside its kernels, and both threads share the cores, so a pass may take longer than alone. The real gain
+    is in `real_us`, not `round_us`. On a GPU the kernels of both are in one queue, and nothing overlaps.
 
     Notes, `pearl`: `mode`; tokens `written` and `wasted` in the round; `run`, tokens accepted since the last rejection; the
     models' `draft_us` and `target_us`, of which `round_us` is the longer, and the sum of rounds, `clock_us`, by the clocks
     that are `simulated`; `real_us` and their sum `wall_us`; `overlap`. With the drafter `none` it is plain decoding.
 
-    The paper's gamma is t_target / t_draft, at which neither waits: here it is the `length` of draft_model. At that length
-    and fixed costs a greedy text never takes longer than by draft_verify; with a draft model that costs next to nothing it
-    may, since every run of accepted tokens begins with a round that judges one.
+    The paper's gamma is t_target / t_draft, at which neither waits. Here it is the `length` of draft_model. At that length and
+    with fixed costs, a greedy text never takes longer than by draft_verify. With a draft model that costs next to nothing it
+    may take longer, because every run of accepted tokens begins with a round that judges one.
     """
 
     title = "PEARL (two clocks)"
@@ -139,7 +139,7 @@ class Pearl(Strategy):
         )
 
     def _run_both(self, s: State, ahead: DraftBlock, feed: Feed) -> tuple[DraftBlock, Tensor, float]:
-        """The next block, the target's logits [T, V] of `feed`, and the microseconds in which the target had nothing to do."""
+        """The next block, the target's logits [T, V] of `feed`, and the microseconds in which the target was idle."""
         count = min(getattr(s.drafter, "max_draft_tokens", 0), s.remaining_tokens - len(ahead.tokens))
         clock, blocks = s.target.executor, list[DraftBlock]()
         began = clock.mark()

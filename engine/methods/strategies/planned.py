@@ -132,8 +132,10 @@ BEGINNINGS = TreeForm(
 
 @dataclass
 class _Rollout:
-    """A text that was completed and judged. place: the beginning behind which it was completed;  last: where it ends
-    passed: by test;  read: tokens that were read for it"""
+    """A completed and judged text.
+
+    place: the beginning behind which it was completed;  last: its end;  passed: results by test;  read: tokens read for it
+    """
 
     place: Beginning
     last: Beginning
@@ -148,27 +150,26 @@ class _Rollout:
 
 @component
 class Planned(Strategy):
-    """Look for the text that passes the most `tests`, by Monte-Carlo tree search over tokens (PG-TD). A node is a beginning
-    of texts; its candidates are the `k` likeliest next tokens, with probabilities P made to sum to 1. A rollout goes from
-    the empty beginning down by P-UCB (`BEGINNINGS.growth.score`, with `ucb_constant` and `ucb_base`) to a
-    token that was
-    not tried, which becomes a node; the greedy text behind it is completed and judged, and its reward, the share of the
-    tests passed, is told to all nodes on the way, which keep the largest. The first text with the best reward is written,
-    after `rollouts` of them, at a reward of 1, or when nothing is left to try. One rollout is greedy decoding, and so is a
-    run without tests.
+    """Look for the text that passes the most `tests`, by Monte-Carlo tree search over tokens (PG-TD).
 
-    A test is a line: a value, or values of names and a value, "a = 2, b = 3: 8". The text, of an equation the last side, is
-    evaluated as arithmetic by a parser of our own (engine/core/arithmetic.py, as LabBench scores); nothing is executed. Of
-    a model without a tokenizer ids 0 to 9 are digits, and 10 to 12 + * and =.
+    A node is a beginning of texts. Its candidates are the `k` likeliest next tokens, with probabilities P normalised to sum to
+    1. A rollout descends from the empty beginning by P-UCB (`BEGINNINGS.growth.score`, with `ucb_constant` and `ucb_base`) to
+    an untried token, which becomes a node. The text behind it is completed greedily and judged. Its reward is the share of the
+    passed tests; all nodes on the path keep the largest reward. The search ends after `rollouts` of them, at a reward of 1, or
+    when nothing is left to try. It writes the first text with the best reward. One rollout is greedy decoding, and so is a run
+    without tests.
 
-    Every beginning is read once, whichever rollouts pass it: there are as many passes, of one row, as beginnings were read,
-    1 for the prompt's last token and at most rollouts x length more. Their entries lie in one cache, each held once, until
-    the end. So a completion is used again by all nodes that lie on it, as the authors' cache of sequences does.
+    A test is a line: a value, or values of names and a value, "a = 2, b = 3: 8". The text, or the last side of an equation, is
+    evaluated as arithmetic by the project's own parser (engine/core/arithmetic.py, as LabBench scores). Nothing is executed.
+    For a model without a tokenizer, ids 0 to 9 are digits, and 10 to 12 are + * and =.
 
-    Beside the authors' code: a completion is greedy, their beam of one, which is their default; a node is closed, and not
-    visited again, when its text has ended or all its candidates are closed, so that a set of k^length texts is gone through
-    after as many rollouts as it has beginnings; they visit it again. Their tests run programs. The whole search is one
-    step.
+    Every beginning is read once, whichever rollouts pass it. There is one pass of one row per beginning read: 1 for the
+    prompt's last token and at most rollouts x length more. One cache holds each entry once, until the end. So all nodes on a
+    completion reuse it, as with the authors' cache of sequences.
+
+    Compared with the authors' code: a completion is greedy, their default beam of one. A node is closed, and not visited again,
+    when its text has ended or all its candidates are closed. So a set of k^length texts is exhausted after as many rollouts as
+    it has beginnings; the authors visit closed nodes again. Their tests run programs. The whole search is one step.
     """
 
     title = "PG-TD: planning-guided decoding"
@@ -234,13 +235,13 @@ class Planned(Strategy):
         return plain_move(s, emitted, best.last.ends, started, verified, details=details)
 
     def score(self, p: float, q: float, n: int, parent: int) -> float:
-        """Of a candidate, by its prior, its value and visits, and the visits of its node."""
+        """The score of a candidate, from its prior, its value and visits, and the visits of its node."""
         beta = math.log((parent + self.ucb_base + 1) / self.ucb_base) + self.ucb_constant
         score: float = q + beta * p * math.log(parent) ** 0.5 / (1 + n)
         return score
 
     def _search(self, s: State, texts: Beginnings) -> tuple[SearchReplay, list[Beginning], list[_Rollout]]:
-        """The tree, where each of its nodes lies, and the texts that were judged."""
+        """The tree, the beginning of each of its nodes, and the judged texts."""
         pieces, cases = s.stop.pieces, parse_cases(self.tests)
         most = self.rollouts if cases else 1
         grown = SearchReplay(self.score, texts.root.offers, texts.root.priors)
@@ -265,7 +266,7 @@ class Planned(Strategy):
         return grown, places, rounds
 
     def _record(self, grown: SearchReplay, places: list[Beginning], rounds: list[_Rollout]) -> list[Detail]:
-        """The tree and its texts as a trace keeps them."""
+        """The trace record of the tree and its texts."""
         rewards = [one.reward for one in rounds]
         best, most = rewards.index(max(rewards)), max(rewards)
         words = ["as_good" if reward == most else "fewer" for reward in rewards]

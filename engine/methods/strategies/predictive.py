@@ -26,28 +26,30 @@ if TYPE_CHECKING:
 
 @component
 class Predictive(Strategy):
-    """Of M layers the token that is read has run d when the exit there names the k likeliest next tokens. k branches begin
-    with these, in the M - d ticks in which the token itself runs its last layers: a row each, which sees the text, that token
-    and itself, in layers 0 to M - d - 1, and whose keys, values and state are kept. Then the target decides. If its token is
-    one of the k, that branch goes on as the token that is read next, M - d layers ahead; the others are dropped. If it is none
-    of them, all are, and the next token begins at layer 0. So a step writes one token, and the text is the target's: a branch
-    never decides. Under a sampler that draws the guesses are tried one after the other against what is left of the target's
-    law, which is a draw from it.
+    """Guess the next token at an early exit, and start its layers before the current token has finished.
 
-    Ticks are SIMULATED. In one tick each token in flight runs one layer, however many there are, as on k + 1 processors that
+    When the current token has run d of M layers, the exit there names the k likeliest next tokens. k branches begin with these,
+    in the M - d ticks in which the token itself runs its last layers. Each branch is one row in layers 0 to M - d - 1, which
+    sees the text, that token and itself. Its keys, values and state are kept. Then the target decides. If its token is one of
+    the k, that branch continues as the next token, M - d layers ahead, and the others are dropped. Otherwise all are dropped,
+    and the next token begins at layer 0. So a step writes one token, and the text is the target's: a branch never decides.
+    Under a random sampler, the guesses are tried one after the other against the rest of the target's distribution; the result
+    is a draw from it.
+
+    Ticks are SIMULATED. In one tick each token in flight runs one layer, for any number of tokens, as on k + 1 processors that
     share the cache. Here a step runs its work in turn: the rest of the token's layers in one pass, the branches' first layers
-    in another. What the ticks count is real: these passes ran, and no layer of a kept branch runs again (but where a record
-    asks for what happens inside a pass: then it does, and the ticks stay). With a share r of tokens that a branch had begun, a
-    token takes M - r (M - d) ticks; the k branches add k (M - d) layers to each.
+    in another. The counted work is real: these passes ran, and no layer of a kept branch runs again. The exception is a record
+    that needs data from inside a pass: then it runs again, and the ticks do not change. If a branch had begun for a share r of
+    the tokens, a token takes M - r (M - d) ticks. The k branches add k (M - d) layers to each.
 
-    Notes, `predictive`: `exit`, d; `head`, the layers that the token had ahead; `flight`, the ticks in which it and each branch
-    ran; `sure`, the exit's probability of each guess; `ticks` of the step, and their sum, `clock`, beside plain decoding's,
-    `plain`; `work`, layers run by all tokens of the step; `simulated`, what a tick is. A check derives them again from passes
-    and verdicts, and `clock` from M, d and r.
+    Notes, `predictive`: `exit`, d; `head`, the layers that the token had run in advance; `flight`, the ticks in which it and
+    each branch ran; `sure`, the exit's probability of each guess; `ticks` of the step, and their sum, `clock`, with that of
+    plain decoding, `plain`; `work`, layers run by all tokens of the step; `simulated`, the meaning of a tick. A check derives
+    them again from passes and verdicts, and `clock` from M, d and r.
 
-    A branch reads of the layers below M - d what the token before it left there, so the exit stands in the middle or above.
-    Below it a branch would reach its own exit before anybody knew whether it is right: the paper's pipeline has one stage,
-    that of `speed` more.
+    In the layers below M - d, a branch reads the entries that the token before it left there. So the exit is in the middle or
+    above. With a lower exit, a branch would reach its own exit before the target had decided on it. The paper's pipeline has
+    one stage; that of `speed` has more.
     """
 
     title = "Predictive pipeline (ticks)"
@@ -86,7 +88,7 @@ class Predictive(Strategy):
         return f"predictive.layers = {d}: {spec.name} has {count} layers, and the exit stands in the middle or above; {reach}."
 
     def exit_layer(self, spec: ModelSpec) -> int:
-        """d: layers that a token has run when the next ones are guessed."""
+        """d: the number of layers that a token has run when the exit guesses the next ones."""
         return self.layers or -(-spec.n_layers // 2)
 
     def begin(self, s: State) -> None:
@@ -115,7 +117,7 @@ class Predictive(Strategy):
             else TokensInFlight.from_branch(lane, [*s.tokens, draft.tokens[right]], states, right)
         )
         for store in lane.cache.layers[: count - d]:
-            # the branches: what goes on of them is kept apart, and comes back in the next step
+            # the branches: the surviving ones are stored separately, and restored in the next step
             store.rollback(1)
         verified = clock.mark()
         emitted, origins, end, verdict, before = commit_verdict(s, draft, verdict, at)
@@ -142,7 +144,7 @@ class Predictive(Strategy):
         )
 
     def _read_root(self, s: State, feed: Feed, d: int) -> tuple[Tensor, ExitGuess]:
-        """The target's logits [1, V] of the root, in one pass, and what the exit in it guesses."""
+        """The target's logits [1, V] of the root, from one pass, and the guesses of the exit in it."""
         guess = ExitGuess(s, d, self.branches, self.heads != "none")
         logits = s.target.forward(feed, depth=guess)[0]
         guess.record_test()

@@ -16,17 +16,19 @@ from .shared.sample_batch import SAMPLED_TEXTS, SampleBatch
 
 @component
 class Samples(Strategy):
-    """Draw `samples` texts in one run. Sample i has the coins of a run with the seed s + i, so it is that run's text; sample 0,
-    which the run emits at its end, is the text of plain decoding.
+    """Draw `samples` texts in one run.
 
-    Keys and values of the prompt are held once. In a pass the queries of all samples meet them in one product, those of each
-    sample its own entries by themselves, and both are joined: the same attention as over everything, in float32 to 1e-5. So a
-    pass reads the prompt once and not once a sample, and memory is the prompt and the sum of the samples' own entries. One that
-    has ended leaves the batch, and its entries go.
+    Sample i uses the random numbers of a run with the seed s + i, so it is that run's text. Sample 0 is the text of plain
+    decoding; the run emits it at its end.
 
-    Beside the authors' code: the samples' own entries are allocated as they come; there is one level of sharing. `plan`:
-    "prefix" is that; "dense", "node" and "flatten" read prompt and samples as a tree of texts (DeFT, arXiv:2404.00242): in one
-    masked product, node by node, or in even blocks of all nodes.
+    Keys and values of the prompt are held once. In a pass, one product multiplies the queries of all samples with the prompt's
+    entries. Separate products multiply each sample's queries with its own entries, and both results are joined. This is the
+    same attention as over everything, in float32 to 1e-5. So a pass reads the prompt once and not once per sample, and memory
+    is the prompt and the sum of the samples' own entries. A sample that has ended leaves the batch, and its entries are freed.
+
+    Differences from the authors' code: the samples' own entries are allocated on demand, and there is one level of sharing.
+    `plan` chooses how a pass reads. "prefix" is the method above. "dense", "node" and "flatten" read prompt and samples as a
+    tree of texts (DeFT, arXiv:2404.00242): in one masked product, node by node, or in even blocks of all nodes.
     """
 
     title = "Independent samples"

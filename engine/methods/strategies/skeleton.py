@@ -17,20 +17,20 @@ from decodescope.engine.decoding.shared.text_threads import ThreadedStrategy, Th
 from .shared.strategy_text import check_room, ids_of
 
 NUMBER, POINT = "{number}", "{point}"
-LONGEST = 4000  # characters of a request
+LONGEST = 4000  # maximum characters of a request
 _LINE = re.compile(r"\s*(\d{1,4})\.\s*(\S.*)")
 
 
 @dataclass
 class _SkeletonRun:
-    """whole: whether the outline is over, and its points are being written, or there were none"""
+    """whole: True if the outline has ended, and its points are being written or there were none"""
 
     writing: ThreadWriter
     whole: bool = False
 
 
 def points_of(outline: str, most: int) -> list[tuple[str, str]]:
-    """(number, words) of the points of an outline, a line each, the first of those with the same number; `most` at most."""
+    """(number, words) of the points of an outline, one per line, at most `most`; of points with the same number, the first."""
     points: dict[str, str] = {}
     for line in outline.splitlines():
         if (point := _LINE.fullmatch(line)) is not None:
@@ -40,18 +40,20 @@ def points_of(outline: str, most: int) -> list[tuple[str, str]]:
 
 @component
 class Skeleton(ThreadedStrategy):
-    """`ask` is put behind the prompt, and the model writes an outline, up to its end, to a blank line or to `outline` tokens.
-    Its numbered points are read from it, and each goes on by itself behind prompt, outline and `expand`, a request for that
-    point alone. Prompt and outline are held once, what the requests begin with alike is read once, and a pass writes a token
-    of every point: there are as many passes as outline and longest point have tokens. The run's text is the outline and what
-    was written of each point, in order; the requests are not part of it. Where fewer than two points can be read there is
-    nothing to write side by side, and the outline's text goes on as plain decoding; so does all that a model without a
-    tokenizer writes, behind the ids that `ask` holds then.
+    """Write an outline first, then all its points in parallel.
 
-    Points cannot see each other, so the text is another one. Beside the authors' code: a point's request stands behind the
-    outline's own text, where theirs is a prompt of its own that holds question and outline again, so that here entries are
-    used again; a point that `outline` cut off is left out; no router decides whether a question suits the method (SoT-R).
-    The requests have their shape, in other words: an instruct model follows them, one trained on text alone seldom does.
+    `ask` is appended to the prompt, and the model writes an outline, up to its end, to a blank line or to `outline` tokens. Its
+    numbered points are parsed. Each point continues separately behind prompt, outline and `expand`, a request for that point
+    alone. Prompt and outline are held once, the common beginning of the requests is read once, and a pass writes one token of
+    every point. So there are as many passes as outline and longest point have tokens. The run's text is the outline and the
+    text of each point, in order; the requests are not part of it. With fewer than two points there is nothing to write in
+    parallel, and the outline's text continues as plain decoding. A model without a tokenizer also decodes plainly, behind the
+    ids in `ask`.
+
+    Points cannot see each other, so the text changes. Differences from the authors' code: a point's request follows the
+    outline's own text, so its entries are reused. Theirs is a separate prompt that repeats question and outline. A point that
+    `outline` cut off is left out. No router decides whether a question suits the method (SoT-R). The requests have the authors'
+    form in other words. An instruct model follows them; a model trained on text alone seldom does.
     """
 
     title = "Skeleton-of-Thought"
@@ -80,7 +82,7 @@ class Skeleton(ThreadedStrategy):
         return None
 
     def begin_threads(self, s: State) -> None:
-        """Read the request for an outline, and begin that."""
+        """Read the request for an outline, and begin the outline."""
         s.target.set_needs(Needs())
         writing = ThreadWriter.start(s)
         s.scratch = _SkeletonRun(writing)
@@ -99,7 +101,7 @@ class Skeleton(ThreadedStrategy):
         )
 
     def _check_outline(self, s: State, run: _SkeletonRun, first: ThreadState) -> None:
-        """Whether the outline is over; then its points begin, if it has some."""
+        """Check whether the outline has ended; if so, begin its points, if there are any."""
         pieces = s.stop.pieces
         if pieces is None:
             return
@@ -127,7 +129,7 @@ class Skeleton(ThreadedStrategy):
         points: Sequence[tuple[str, str]],
         stopped: bool,
     ) -> None:
-        """Begin a thread for each point, behind the outline; stopped: whether that has a stop token at its end."""
+        """Begin a thread for each point, behind the outline; stopped: whether the outline ends with a stop token."""
         at, behind = len(first.tokens) - stopped, len(first.branch.tokens) - stopped
         asked = [
             s.encode(self.point_template.replace(NUMBER, n).replace(POINT, words))

@@ -26,23 +26,25 @@ if TYPE_CHECKING:
 
 @component
 class Speed(Strategy):
-    """A token that has run e of M layers names its likeliest next token at the exit there, and that begins in the next tick;
-    when it has run e layers itself it names the one behind it, and so on. So up to M / e tokens are in flight, each e layers
-    behind the one before it, whose keys and values it finds in every layer that it comes to. When the first has run all M
-    layers the target's choice is known. If that is the guess, the next token has M - e layers behind it already, and the
-    others stay in flight; else all of them are dropped, and the next token begins at layer 0. Nothing but the whole target
-    decides: a step writes one token of its text. Under a sampler that draws the guess is judged against the target's law.
+    """Keep several guessed tokens in flight, each a few layers behind the one before it.
 
-    Ticks are SIMULATED: in one each token in flight runs one layer, as on M / e processors. Here a step runs one after the
-    other what they would run at once, the first token's layers in one pass, then a span of layers for each of the others.
-    Nothing that a kept token ran is run again (but where a record asks for what happens inside a pass: then the first token
-    does, and the ticks stay). T tokens take M + (T - 1) e ticks if all guesses are right, M T if none is; with a share r of
-    tokens that had begun, M - r (M - e) a token.
+    A token that has run e of M layers names its likeliest next token at the exit there, and this begins in the next tick. After
+    e layers it names the next one, and so on. So up to M / e tokens are in flight, each e layers behind the one before it. In
+    every layer that it reaches, it finds that token's keys and values. When the first has run all M layers, the target's choice
+    is known. If the guess was right, the next token has already run M - e layers, and the others stay in flight. Otherwise all
+    of them are dropped, and the next token begins at layer 0. Only the whole target decides: a step writes one token of its
+    text. Under a random sampler, the guess is judged against the target's distribution.
 
-    The authors' decoder is trained with blocks of layers whose weights recur, so that tokens at different depths share a
-    load of these, which is where their time is saved. Here the layers are unshared: a tick loads all that are in use, and
-    only the count of ticks says what the pipeline would save. A token names one guess; theirs may be several [recalled].
-    `predictive` is the pipeline of one stage with several. Its notes are told here too.
+    Ticks are SIMULATED: in one tick each token in flight runs one layer, as on M / e processors. Here a step runs this parallel
+    work in turn: the first token's layers in one pass, then a span of layers for each of the others. No layer of a kept token
+    runs again. The exception is a record that needs data from inside a pass: then the first token runs again, and the ticks do
+    not change. T tokens take M + (T - 1) e ticks if all guesses are right, and M T if none is. With a share r of tokens that
+    had begun, a token takes M - r (M - e) ticks.
+
+    The authors' decoder is trained with blocks of layers that share weights. Tokens at different depths share one load of these
+    weights, which saves their time. Here the layers are unshared: a tick loads all layers in use, and only the count of ticks
+    shows what the pipeline would save. A token names one guess; the authors' may name several [recalled]. `predictive` is the
+    pipeline of one stage with several guesses. Its notes are recorded here too.
     """
 
     title = "SPEED (pipeline, ticks)"
@@ -109,7 +111,7 @@ class Speed(Strategy):
             else None
         )
         for store in lane.cache.layers[: count - e]:
-            store.rollback(1)  # what goes on of them is kept apart, and comes back in the next step
+            store.rollback(1)  # the surviving ones are stored separately, and restored in the next step
         verified = clock.mark()
         emitted, origins, end, verdict, before = commit_verdict(s, draft, verdict, at)
         lanes = -(-count // e)  # a token keeps its lane while it is in flight
@@ -136,9 +138,11 @@ class Speed(Strategy):
     def _advance(
         self, s: State, tokens: list[int], sure: list[float], states: list[Tensor], head: int
     ) -> tuple[list[Tensor], list[int]]:
-        """Let the guessed `tokens` run as many layers as the root has run in this step, each in turn, and those that they name
-        in their turn begin; these join `tokens` and `sure`. states: those of the tokens that began before. The states of all
-        that have begun, and the layers that each has run in this step."""
+        """Run the guessed `tokens` through as many layers as the root has run in this step, one token after the other.
+
+        The tokens that they name begin as well, and join `tokens` and `sure`. states: those of the tokens that began before.
+        Returns the states of all tokens that have begun, and the layers that each has run in this step.
+        """
         lane = s.target
         count = s.target.decoder.spec.n_layers
         e = self.layers

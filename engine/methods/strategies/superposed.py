@@ -87,7 +87,7 @@ DRAFTS = TreeForm(
 
 @dataclass
 class _Drafts:
-    """alive, finished: tokens behind the prompt and their score, the best first; store: what the n-grams are counted in"""
+    """alive, finished: tokens behind the prompt and their score, the best first;  store: the text with the n-gram counts"""
 
     store: SuffixArray
     alive: list[tuple[list[int], float]] = field(default_factory=lambda: [([], 0.0)])
@@ -102,22 +102,24 @@ class _Drafts:
 
 @component
 class Superposed(Strategy):
-    """Write `drafts` texts at once with one cache and one row a pass: what is fed is the mean of the embeddings of their last
-    tokens, weighted by the softmax of the drafts' scores. The distribution that comes out is that of all of them; what tells
-    them apart are n-grams. Of the `candidates` likeliest tokens v of softmax(logits / temperature), P over these, draft d
-    scores
+    """Write `drafts` texts at once with one cache and one row per pass.
+
+    The fed row is the mean of the embeddings of their last tokens, weighted by the softmax of the drafts' scores. The resulting
+    distribution is that of all of them; n-grams distinguish them. P is the distribution over the `candidates` likeliest tokens
+    v of softmax(logits / temperature). Draft d scores them by
 
         f_d(v) = (1 - alpha) log P(v) + alpha log Q_d(v),    Q_d(v) = sum_i weights_i * P_i(v | the last i tokens of d),
 
-    P_i counted in a datastore; contexts that it lacks add nothing, and where it knows none of the tokens f is
-    (1 - alpha) log P - penalty. The best k of all (d, v) by score of d + f_d(v) go on. A draft that ends is set aside, and the
-    run ends when `drafts` have, or at the limit; it emits the text with the best score per token.
+    with P_i counted in a datastore. Missing contexts add nothing; if the datastore knows none of the tokens, f is (1 - alpha)
+    log P - penalty. The best k of all (d, v) by score of d + f_d(v) go on. A draft that ends is set aside. The run ends when
+    `drafts` have ended, or at the limit, and emits the text with the best score per token.
 
-    Passes are as many as tokens, for any k; the entries in the cache are those of mixtures, which the model has never read, so
-    texts lose their thread after some ten or fifteen tokens. With one draft and alpha = 0 this is greedy decoding.
+    There is one pass per token, for any k. The cache holds entries of mixtures, which the model has never seen in training, so
+    texts lose coherence after about ten or fifteen tokens. With one draft and alpha = 0 this is greedy decoding.
 
-    Beside the authors' code: counts come from `datastore`, as of `rest`, not from tables of 200,000 documents; a draft counts
-    as ended only where it is among the best k, without which one draft would not be greedy; they run on and return all drafts.
+    Differences from the authors' code: counts come from `datastore`, as for `rest`, not from tables of 200,000 documents. A
+    draft counts as ended only if it is among the best k; otherwise one draft would not be greedy. The authors continue and
+    return all drafts.
     """
 
     title = "Superposed decoding"
@@ -201,7 +203,9 @@ class Superposed(Strategy):
         return plain_move(s, emitted, end, started, verified, details=[record])
 
     def mixture_feed(self, s: State, drafts: _Drafts, position: int) -> Feed:
-        """One row: the last tokens of the drafts in superposition, named by the best one's; a single token as it is."""
+        """One row: the superposed last tokens of the drafts, with the best one's token as its id; a single token is fed
+        unchanged.
+        """
         lasts = [tokens[-1] if tokens else s.tokens[-1] for tokens, _ in drafts.alive]
         row = Feed.causal_chain(lasts[:1], position, s.target.decoder.device)
         if len(set(lasts)) > 1:
@@ -213,7 +217,7 @@ class Superposed(Strategy):
         return row
 
     def grow(self, s: State, drafts: _Drafts, logits: Tensor) -> TreeDetail:
-        """Let the best extensions by logits [V] go on; what became of the drafts."""
+        """Continue the best extensions by logits [V]; return the record of the drafts."""
         kept = logits.topk(min(max(self.candidates, 2 * self.drafts), len(logits)))
         model = (kept.values.double() / self.temperature).log_softmax(0).cpu().numpy()  # [n]
         tokens = kept.indices.cpu().numpy()
@@ -222,7 +226,7 @@ class Superposed(Strategy):
             [interpolate_shares(drafts.store, text, tokens, self.ngram_weights) for text in texts]
         )  # [k, n]
         scores = np.array([[score] for _, score in drafts.alive]) + self.mix_scores(model, known)
-        alive: list[int] = []  # places among the scores, the best first
+        alive: list[int] = []  # places in the scores, the best first
         ended: list[int] = []
         for flat in np.argsort(-scores, axis=None, kind="stable")[: 2 * self.drafts].tolist():
             parent, i = divmod(flat, len(tokens))
@@ -254,7 +258,7 @@ class Superposed(Strategy):
         )
 
     def mix_scores(self, model: np.ndarray, known: np.ndarray) -> np.ndarray:
-        """float64 [k, n]: f, by log P [n] and Q [k, n]."""
+        """float64 [k, n]: f, from log P [n] and Q [k, n]."""
         if self.alpha == 0:
             return np.broadcast_to(model, known.shape)
         with np.errstate(divide="ignore"):

@@ -24,18 +24,22 @@ from .shared.words import BEST, SURE
 
 @component
 class Explore(Unmasking):
-    """As `threshold`, with the paper's two ideas. A token whose probability reaches tau settles at most log2(1 / tau) bits, so
-    passes that commit nothing else are many where a text has much to say.
+    """As `threshold`, with the paper's two ideas.
 
-    Across blocks: the first `span` blocks that are not full are filled side by side; behind the first the bar is tau +
-    `beyond`. Targeted exploration: after a pass that committed fewer than `least` sure places, the next one commits the most
-    uncertain place of the first block (highest entropy) in any case, instead of the surest one, so that others may follow.
+    A token with a probability of at least tau settles at most log2(1 / tau) bits. So a text with much information needs many
+    passes if they commit nothing else.
 
-    Of the paper abstract and theory are public, its code is not; so the following is our own form. The next pass reads `tries`
-    canvases side by side, each with another of the place's likeliest tokens, and the one with the highest score stands: log of
-    the token's probability plus `gain` for every place that then reaches its bar with a token that does not end the text. Its
-    pass also decides about the other places, so exploring takes no pass of its own, but `tries` times the rows. Those tokens
-    come from the pass before, that knows nothing of what it committed itself. One try, one block and least = 0 are `threshold`.
+    Across blocks: the first `span` unfilled blocks are filled in parallel; behind the first, the threshold is tau + `beyond`.
+    Targeted exploration follows a pass that committed fewer than `least` confident places. The next pass commits the most
+    uncertain place of the first block (highest entropy) in any case, instead of the most confident one, so that others may
+    follow.
+
+    The paper's abstract and theory are public, but its code is not, so the following form is ours. The next pass reads `tries`
+    canvases in parallel, each with another of the place's likeliest tokens. The canvas with the highest score is kept. The
+    score is the log of the token's probability plus `gain` for every place that then reaches its threshold with a token that
+    does not end the text. Its pass also decides on the other places, so exploring takes no separate pass, but `tries` times the
+    rows. Those tokens come from the pass before, which knows nothing of what it committed itself. One try, one block and least
+    = 0 are `threshold`.
     """
 
     title = "Explore, then exploit"

@@ -23,17 +23,18 @@ from .shared.words import SCHEDULED
 
 @component
 class Learn2PD(Unmasking):
-    """Commit what the schedule of `low_confidence` asks for, and every other place that the filter finds final: two small
-    layers over the confidences of the whole block, trained to tell which candidates are those of a text written one place a
-    pass.
+    """Commit the places that the schedule of `low_confidence` requires, and every other place that the filter finds final. The
+    filter is two small layers over the confidences of the whole block. It was trained to recognise candidates that match a text
+    written one place per pass.
 
-    `cut` is End-of-Text Prediction: where the candidate of an open place ends the text, nothing behind it is decoded or fed
-    any more. It is the first such place that the filter finds final, else the one whose end the model is surest of, which
-    itself stays open until it is committed. `accept` = 1 is the schedule with the cut alone, without the cut `low_confidence`.
+    `cut` is End-of-Text Prediction: if the candidate of an open place ends the text, nothing behind it is decoded or fed any
+    more. The cut is at the first such place that the filter finds final. Otherwise it is at the place with the most confident
+    end, which itself stays open until it is committed. `accept` = 1 is the schedule with only the cut; without the cut it is
+    `low_confidence`.
 
-    Beside the authors' code: a place that is settled enters the filter as 1 (theirs: the model's confidence in its best token
-    there); an end is looked for among the places of the block, theirs on the whole canvas; a canvas that was cut and then got
-    another token in its last place is followed by a further one, where they stop.
+    Differences from the authors' code: a settled place enters the filter as 1; theirs enters as the model's confidence in its
+    best token there. The end is searched among the places of the block; theirs on the whole canvas. If a cut canvas then gets
+    another token in its last place, a further canvas follows; theirs stops.
     """
 
     title = "Learn2PD with End-of-Text Prediction"

@@ -19,10 +19,12 @@ from .shared.words import BEST, SURE
 
 @component
 class LocalLeap(Unmasking):
-    """As `threshold`, but within `radius` places of an anchor, an open place whose confidence reaches tau, a confidence of
-    `relaxed` is enough. Anchors are found anew in each pass, among open places alone: what was committed before is none.
+    """As `threshold`, but near an anchor a confidence of `relaxed` is enough.
 
-    The authors' option to fill a block behind its first end token is not here: the text ends there anyway.
+    An anchor is an open place with a confidence of at least tau, and its neighbourhood is `radius` places. Anchors are found
+    again in each pass, among open places only: a committed place is not an anchor.
+
+    The authors' option to fill a block behind its first end token is left out, because the text ends there anyway.
     """
 
     title = "LocalLeap"

@@ -14,11 +14,13 @@ from .shared.words import SCHEDULED
 
 @component
 class LowConfidence(Unmasking):
-    """Commit the most confident candidates of a block, as many a pass as the schedule says: of m places m // S, in each of the
-    first m % S passes one more. What has a low confidence is masked again: it was never committed.
+    """Commit the most confident candidates of a block, as many per pass as the schedule gives.
 
-    The authors give the steps of the whole text, and its blocks share them evenly; here they are given for a block, so that
-    any length of a text and of a block goes. More steps than a block has places are one place a pass.
+    For m places these are m // S, and one more in each of the first m % S passes. A low-confidence place is masked again,
+    because it was never committed.
+
+    The authors set the steps of the whole text, and its blocks share them evenly. Here they are set per block, so that any
+    length of a text and of a block is allowed. With more steps than places in a block, it is one place per pass.
     """
 
     title = "Low confidence"

@@ -13,13 +13,13 @@ from decodescope.engine.trace.details.declarations import CanvasWord, Sentence
 
 @component
 class MaskPredict(Unmasking):
-    """Write every open place of a block; then mask the k least confident of all its places again, whenever they were written,
-    for the pass to come: k = floor(m (1 - t / T)) of m places before pass t, at least 1. A place that is not masked again keeps
-    its token and the confidence that it was written with. After T passes the block stands, and is emitted; one pass writes it
-    in one shot.
+    """Write every open place of a block, then mask the k least confident places again for the next pass, whenever they were
+    written. k = floor(m (1 - t / T)) of m places before pass t, at least 1. A place that is not masked again keeps its token
+    and the confidence that it was written with. After T passes the block is final, and is emitted; with T = 1, one pass writes
+    it in one shot.
 
-    The authors predict the length of the text, and take the best of several lengths; here a text is as long as its canvas, up
-    to a token that ends it. They fill the whole text at once: that is a block as long as the canvas.
+    The authors predict the length of the text, and take the best of several lengths. Here a text is as long as its canvas, up
+    to a token that ends it. The authors fill the whole text at once; this is a block as long as the canvas.
     """
 
     title = "Mask-Predict"

@@ -16,10 +16,10 @@ from .shared.words import SCHEDULED
 
 @component
 class Random(Unmasking):
-    """Commit open places of a block in an order drawn anew in each pass, as many as the schedule of `low_confidence` says.
+    """Commit open places of a block in a new random order in each pass, as many as the schedule of `low_confidence` gives.
 
-    One place a pass, with candidates drawn at temperature 1 from a model that is exact at every canvas, writes the model's own
-    joint distribution. More of them a pass are drawn as if they were independent of each other.
+    One place per pass, with candidates drawn at temperature 1 from a model that is exact at every canvas, samples the model's
+    own joint distribution. Several places per pass are drawn as if they were independent of each other.
     """
 
     title = "Random order"

@@ -17,13 +17,14 @@ from .shared.words import BEST, SURE
 
 @component
 class Threshold(Unmasking):
-    """Commit the most confident candidate of a block, and every other whose confidence reaches tau; so a block takes as many
-    passes as it needs. A tau above 1 commits one place a pass.
+    """Commit the most confident candidate of a block, and every other candidate with a confidence of at least tau.
 
-    Why several at once may be right: if n candidates each have a probability of more than 1 - e, and (n + 1) e <= 1, the most
-    likely text of all n is made of the candidates, whatever they have to do with each other (theorem 1). `factor` f goes by
-    that: the n most confident are committed, for the largest n with (n + 1) (1 - c_n) < f, c_n being the least of their
-    confidences; 0: go by tau. (The rule as recalled of later versions; the code named below has tau alone.)
+    So a block takes as many passes as it needs. A tau above 1 commits one place per pass.
+
+    Several places at once may be right for this reason. If n candidates each have a probability of more than 1 - e, and (n + 1)
+    e <= 1, the most likely text of all n consists of the candidates, however they depend on each other (theorem 1). `factor` f
+    uses this: the n most confident are committed, for the largest n with (n + 1) (1 - c_n) < f. c_n is the smallest of their
+    confidences. With 0, tau decides. (The rule is recalled from later versions; the code named below has only tau.)
     """
 
     title = "Confidence threshold"

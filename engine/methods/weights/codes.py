@@ -13,14 +13,15 @@ from .shared.rounding import check_group, quantise_groups
 
 @component
 class Codes(MatrixTransform):
-    """A scale and an offset for `group` inputs of a row that stand side by side: s = (max - min) / (2^k - 1) and
-    q = round((w - min) / s), of k bits. w is read as q s + min, so it is off by s / 2 at most, before it is rounded to the
-    model's type, in which s is stored. Equal numbers have s = 0 and stay as they are, as does everything else.
+    """Store a scale and an offset per group of `group` adjacent inputs of a row: s = (max - min) / (2^k - 1) and q = round((w -
+    min) / s), of k bits. w is read as q s + min, so its error is at most s / 2, before it is rounded to the model's type. s is
+    stored in this type. Equal numbers have s = 0 and stay as they are, as does everything else.
 
-    k + 2 b / group bits a weight, b being those of the model's type: with 3 bits and groups of 32 they are 5 in float32, 4 in
-    bfloat16. Bit i of eight numbers stands in one byte, so 3 bits take 3. No operator reads that: the numbers are made for
-    each product and then gone. Fewer bytes, and slower. At 2 bits four levels are left; plain rounding loses the model there,
-    and what tunes codes to a text (Egiazarian et al. 2024, arXiv:2401.06118) begins from codes like these.
+    A weight takes k + 2 b / group bits, where b is the bits of the model's type. With 3 bits and groups of 32 these are 5 in
+    float32 and 4 in bfloat16. Bit i of eight numbers is in one byte, so 3 bits take 3 bytes per eight numbers. No operator
+    reads this format: the numbers are unpacked for each product and then dropped. It takes fewer bytes and is slower. At 2 bits
+    there are four levels, and plain rounding destroys the model. Methods that tune codes to a text (Egiazarian et al. 2024,
+    arXiv:2401.06118) begin from codes like these.
     """
 
     title = "Codes of 2 or 3 bits"

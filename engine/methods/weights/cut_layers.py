@@ -16,11 +16,13 @@ from decodescope.engine.model.layers.partial_pass import Skip, parse_skip
 
 @component
 class CutLayers(StructuredPruning):
-    """The blocks of the list are gone: no weight of theirs is held, no pass runs them, a prompt's neither, and an attention
-    block that is gone has no cache. Layers keep their numbers. The list is written as for the depth rule that leaves out the
-    same blocks of every decoding pass, in a model that still holds them.
+    """Remove the listed blocks from the model.
 
-    A list may come from a search. Lossy; without training, at no cost.
+    None of their weights are held, and no pass runs them, not even for a prompt. A removed attention block has no cache. Layers
+    keep their numbers. The list has the same form as for the adaptive-depth rule that skips the same blocks in every decoding
+    pass, in a model that still holds them.
+
+    A list may come from a search. Lossy, without training, at no cost.
     """
 
     title = "Cut layers (fixed list)"

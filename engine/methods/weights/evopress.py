@@ -25,16 +25,18 @@ from .shared.texts import calibration_texts, kl_divergence, text_logits
 
 @component
 class EvoPress(StructuredPruning):
-    """An individual is a list of `attn` attention and `ffn` feed-forward blocks that are left out. The best of 64 random ones
-    is the first parent. Each generation has `offspring` children, some exchanges away from it: a block comes back and another
-    of its kind goes, so the budget stays. They are judged on few tokens (`first`), the best two and their parent on more
-    (`last`), and the best of these is the next parent. Judged by the KL divergence of the whole model's law from that without
-    the blocks, on text that is drawn anew for each stage of each generation.
+    """Search by evolution for the blocks to remove.
 
-    How bad a list is does not follow from how bad its blocks are alone: that is why it is searched. What the search ends with
-    is cut out, as any list may be; it is also one that a draft may leave out. Lossy; without training. Cost: about generations
-    (offspring first + 3 last) tokens read, with fewer blocks than the model has. `staged` off: all tokens for all, always the
-    same, and the best never gets worse.
+    An individual is a list of `attn` attention and `ffn` feed-forward blocks that are left out. The best of 64 random ones is
+    the first parent. Each generation has `offspring` children, a few exchanges away from the parent. An exchange restores one
+    block and removes another of its kind, so the budget stays. Children are judged on few tokens (`first`), and the best two
+    and their parent on more (`last`). The best of these is the next parent. The criterion is the KL divergence of the whole
+    model's distribution from that without the blocks. Each stage of each generation uses newly drawn text.
+
+    The harm of a list does not follow from the harm of its single blocks; this is the reason for a search. The resulting list
+    is cut out, as any list may be. A draft can skip the same list. Lossy, without training. Cost: about generations (offspring
+    first + 3 last) tokens read, with fewer blocks than the model has. With `staged` off, all individuals are judged on all
+    tokens, always the same ones, and the best never gets worse.
     """
 
     title = "EvoPress"
@@ -102,14 +104,14 @@ class EvoPress(StructuredPruning):
         return Gates(sub=sub)
 
     def history(self, model: Decoder, calibration: CalibrationData) -> list[SearchGeneration]:
-        """The search, generation by generation."""
+        """Run the search; return its generations."""
         search = self.build_search(model.spec)
         chance = Random(self.seed)
         with Progress("searching blocks", search.generations, "generations") as progress:
             return search.run(self._judge(model, calibration, chance), chance, lambda _: progress.add())
 
     def build_search(self, spec: ModelSpec) -> EvolutionSearch:
-        """What is searched in a model of this shape. Raises ParamError where it has not so many blocks."""
+        """The search for a model of this shape. Raises ParamError if the model does not have enough blocks."""
         attn = tuple(i for i in range(spec.n_layers) if spec.kv_at(i))
         ffn = tuple(i for i in range(spec.n_layers) if spec.ff_at(i))
         if self.whole_layers:
@@ -147,7 +149,7 @@ class EvoPress(StructuredPruning):
 
 
 def first_generation(history: list[SearchGeneration], kind: int, layer: int) -> int | None:
-    """The generation from which on a block, attention (0) or feed-forward (1), was out to the end; None: it stays."""
+    """The generation from which on a block, attention (0) or feed-forward (1), stayed removed to the end; None: it stays."""
     first = None
     for k in range(len(history) - 1, -1, -1):
         if layer not in history[k].best[kind]:

@@ -13,14 +13,16 @@ from .shared.rounding import quantise_groups
 
 @component
 class FineQuant(MatrixTransform):
-    """4 bits with a scale and an offset a group, whose size each matrix chooses from its own numbers. R(g) is the mean, over
-    groups of g inputs, of the largest |w|: what outliers do to the steps. Groups are halved while R falls below `shrink` of
-    what it was, and the error falls too; a matrix without outliers keeps coarse groups and their few bytes.
+    """Quantise to 4 bits with a scale and an offset per group; each matrix chooses its own group size.
 
-    4 + 2 b / g bits a weight, b being those of the model's type. No text is looked at. Deviations: the paper begins with one
-    scale a row; here groups begin with the largest that the CPU's operator takes and that divides the rows (256, 128, 64 or
-    32), or with the row where none does. How much the range has to shrink is not known from the paper; this rule is ours. A
-    smaller group has a smaller bound of its error, but not always a smaller error, so that is measured.
+    R(g) is the mean, over groups of g inputs, of the largest |w|; it measures the effect of outliers on the steps. Groups are
+    halved while R falls below `shrink` times its previous value and the error falls too. A matrix without outliers keeps coarse
+    groups and their few bytes.
+
+    A weight takes 4 + 2 b / g bits, where b is the bits of the model's type. The method reads no text. Deviations: the paper
+    begins with one scale per row. Here groups begin with the largest size that the CPU's operator takes and that divides the
+    rows (256, 128, 64 or 32), or with the row if none does. The paper does not state how much the range has to shrink; this
+    rule is ours. A smaller group has a smaller error bound, but not always a smaller error, so the error is measured.
     """
 
     title = "FineQuant"
@@ -39,7 +41,7 @@ class FineQuant(MatrixTransform):
         return Int4Matrix.from_codes(*quantise_groups(weight, self.group_of(weight), 4, middle=8))
 
     def group_of(self, weight: Tensor) -> int:
-        """The group of a matrix [out, in]."""
+        """The group size of a matrix [out, in]."""
         sizes = [
             x for x in sorted(GROUPS, reverse=True) if weight.shape[1] % x == 0 and x >= self.min_group
         ] or [weight.shape[1]]
@@ -57,7 +59,7 @@ class FineQuant(MatrixTransform):
 
 
 def group_range(weight: Tensor, group: int) -> float:
-    """R of that group."""
+    """R of that group size."""
     mean_range: float = weight.double().unflatten(1, (-1, group)).abs().amax(2).mean().item()
     return mean_range
 

@@ -21,14 +21,16 @@ from .shared.texts import calibration_texts, text_loss
 
 @component
 class HeadGates(StructuredPruning):
-    """A gate in [0, 1] for each head, drawn anew at each step from a law that has some of its mass at exactly 0 and some at
-    exactly 1, so that it has a gradient nearly everywhere. The objective is the loss on a text plus `price` times the expected
-    number of open gates over the number of heads; how many stay follows from the price, not the other way round. At the end
-    each gate is evaluated without noise, and a head whose gate is at most 1/2 is cut.
+    """Train a gate in [0, 1] for each head, and cut the heads with closed gates.
+
+    At each step a gate is drawn again from a distribution with some of its mass at exactly 0 and some at exactly 1. So it has a
+    gradient nearly everywhere. The objective is the loss on a text plus `price` times the expected number of open gates over
+    the number of heads. The price determines how many heads stay, not the other way round. At the end each gate is evaluated
+    without noise, and a head with a gate of at most 1/2 is cut.
 
     Gates begin at `start`, nearly open. P(gate = 0) = 1 - sigmoid(a - T log(0.1 / 1.1)), 0.31 at a = 0. Only the gates are
-    trained, the model is frozen (the authors tune it as well). Lossy. Cost: a forward and a backward pass over `steps` texts
-    of 256 tokens.
+    trained; the model is frozen (the authors tune it as well). Lossy. Cost: a forward and a backward pass over `steps` texts of
+    256 tokens.
     """
 
     title = "Head gates (L0)"
@@ -66,11 +68,11 @@ class HeadGates(StructuredPruning):
         return Gates(head=(gates > 0.5).to(model.dtype))
 
     def gate_logits(self, model: Decoder, rows: Tensor) -> Tensor:
-        """float [L, H]: what training on texts int64 [N, T] makes of the gates."""
+        """float [L, H]: the gates after training on texts int64 [N, T]."""
         return self.train_gates(model, rows)[0]
 
     def train_gates(self, model: Decoder, rows: Tensor) -> tuple[Tensor, list[float]]:
-        """These, and the objective of each step."""
+        """Train the gates; return their values and the objective of each step."""
         g = torch.Generator().manual_seed(self.seed)
         log_a = torch.full(
             (model.spec.n_layers, model.spec.n_heads), self.initial_log_odds, dtype=torch.float64

@@ -20,14 +20,16 @@ from .shared.texts import calibration_texts, text_loss
 
 @component
 class HeadSensitivity(StructuredPruning):
-    """Each head's context stands times a gate g = 1. The score of a head is the mean over texts of |d loss / d g|: how fast
-    the loss would move if the head grew fainter. Those with the smallest scores are cut, in `rounds` of as many heads each;
-    before each the scores are taken anew, of the model as it stands then.
+    """Cut the heads with the smallest effect on the loss.
 
-    One text is one backward pass: the signs of several would cancel before the absolute value. Scores are divided by the norm
-    of their layer (`level`), as the authors do. What is cut at a share is cut at every larger one, as long as there is one
-    round. A head's rows of the query projection and columns of the output projection go, and with the last query head of a KV
-    head its keys and values. Lossy; without training. Cost: 3 passes over `tokens` a round.
+    Each head's context is multiplied by a gate g = 1. The score of a head is the mean over texts of |d loss / d g|: how fast
+    the loss would change if the head became weaker. The heads with the smallest scores are cut, in `rounds` with the same
+    number of heads each. Before each round the scores are computed again for the current model.
+
+    Each text has its own backward pass, because the signs of several texts would cancel before the absolute value. Scores are
+    divided by the norm of their layer (`level`), as the authors do. With one round, the heads cut at a share are also cut at
+    every larger share. A cut head loses its rows of the query projection and its columns of the output projection. With the
+    last query head of a KV head, its keys and values go too. Lossy, without training. Cost: 3 passes over `tokens` per round.
     """
 
     title = "Head sensitivity (Michel)"
@@ -74,12 +76,13 @@ class HeadSensitivity(StructuredPruning):
         return round(self.cut_share * sum(map(spec.heads_at, range(spec.n_layers))))
 
     def order(self, model: Decoder, rows: Tensor) -> list[tuple[int, int]]:
-        """(layer, head) in the order in which they are cut, as many as `cut` says."""
+        """(layer, head) in the order in which they are cut, as many as `cut` gives."""
         return self.rank_heads(model, rows)[0]
 
     def rank_heads(self, model: Decoder, rows: Tensor) -> tuple[list[tuple[int, int]], Tensor]:
-        """The order, and the scores [L, H] by which it was found: of a head that is cut those of its round, of the others those
-        of the last."""
+        """The order, and the scores [L, H] that determined it: for a cut head those of its round, for the others those of the
+        last round.
+        """
         gone: list[tuple[int, int]] = []
         scores, count = torch.zeros(model.spec.n_layers, model.spec.n_heads), self._cut_count(model)
         for step in range(1, self.rounds + 1):
@@ -110,7 +113,7 @@ def normalise_by_layer(scores: Tensor) -> Tensor:
 
 
 def sort_heads(scores: Tensor, gone: list[tuple[int, int]], model: Decoder) -> list[tuple[int, int]]:
-    """The heads that are there and not `gone`, the smallest score first."""
+    """The remaining heads that are not `gone`, the smallest score first."""
     there = [(i, h) for i in range(model.spec.n_layers) for h in range(model.spec.heads_at(i))]
     return sorted((x for x in there if x not in set(gone)), key=lambda x: (float(scores[x]), x))
 

@@ -22,13 +22,15 @@ from .shared.texts import calibration_texts, text_loss
 
 @component
 class HeadSubset(StructuredPruning):
-    """Differentiable subset pruning. A weight for each head, all 0 at first; at each step Gumbel noise is added, K softmaxes
-    in a row choose K heads softly, their sum stands as the gates of the heads, and the loss on a text moves the weights. The
-    temperature falls from `hot` to `cold` by the same factor each step, over the first `cooling` of them: the gates end as 0
-    and 1. What stays are the K largest weights, without noise.
+    """Differentiable subset pruning.
 
-    The gates sum to K at any temperature, in doubles; single ones may exceed 1 on the way. Only the weights are trained, the
-    model is frozen (the authors tune it as well). Of a KV head all of whose query heads go, keys and values go too. Lossy.
+    Each head has a weight, 0 at first. At each step Gumbel noise is added, and K consecutive softmaxes choose K heads softly.
+    Their sum is used as the gates of the heads, and the loss on a text updates the weights. The temperature falls from `hot` to
+    `cold` by the same factor each step, over the first `cooling` of the steps, so the gates end as 0 and 1. The K heads with
+    the largest weights stay, without noise.
+
+    The gates sum to K at any temperature, in doubles; single ones may exceed 1 on the way. Only the weights are trained; the
+    model is frozen (the authors tune it as well). If all query heads of a KV head are cut, its keys and values go too. Lossy.
     Cost: a forward and a backward pass over `steps` texts of 256 tokens.
     """
 
@@ -80,11 +82,11 @@ class HeadSubset(StructuredPruning):
         return Gates(head=self.subset_gates(weights, model))
 
     def head_weights(self, model: Decoder, rows: Tensor) -> Tensor:
-        """float64 [heads]: what training on texts int64 [N, T] makes of them, of the heads that are there in their order."""
+        """float64 [heads]: the weights of the existing heads, in order, after training on texts int64 [N, T]."""
         return self.train_weights(model, rows)[0]
 
     def train_weights(self, model: Decoder, rows: Tensor) -> tuple[Tensor, list[float]]:
-        """These, and the loss of each step."""
+        """Train the weights; return them and the loss of each step."""
         there, g = heads_of(model), torch.Generator().manual_seed(self.seed)
         if self.kept_heads > len(there):
             raise ParamError(
@@ -106,19 +108,19 @@ class HeadSubset(StructuredPruning):
         return float(self.start_temperature * (self.end_temperature / self.start_temperature) ** done)
 
     def subset_gates(self, weights: Tensor, model: Decoder) -> Tensor:
-        """Gates [L, H] that leave the heads with the largest weights."""
+        """Gates [L, H] that keep the heads with the largest weights."""
         mask = torch.zeros_like(weights)
         mask[weights.topk(self.kept_heads).indices] = 1
         return scatter_gates(mask, heads_of(model), model)
 
 
 def heads_of(model: Decoder) -> list[tuple[int, int]]:
-    """(layer, head) of each that is there."""
+    """(layer, head) of each existing head."""
     return [(i, h) for i in range(model.spec.n_layers) for h in range(model.spec.heads_at(i))]
 
 
 def scatter_gates(mask: Tensor, there: list[tuple[int, int]], model: Decoder) -> Tensor:
-    """A mask over the heads that are there as gates [L, H]."""
+    """Convert a mask over the existing heads to gates [L, H]."""
     layers, heads = zip(*there, strict=True)
     gates = mask.new_zeros(model.spec.n_layers, model.spec.n_heads)
     return gates.index_put((torch.tensor(layers), torch.tensor(heads)), mask)

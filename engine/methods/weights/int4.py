@@ -13,15 +13,15 @@ from .shared.rounding import check_group, quantise_groups
 
 @component
 class FourBits(MatrixTransform):
-    """Asymmetric, a scale and an offset for `group` inputs of a row that stand side by side: s = (max - min) / 15 and
-    q = round((w - min) / s).
-    w is read as (q - 8) s + z with z = min + 8 s. s and z are numbers of the model's type, and s is as large as these need to
-    reach every w: so w is off by s / 2 at most, before it is rounded to that type. Equal numbers have s = 0 and stay as they
-    are. Activations stay as they are, as do norms, biases, the embedding, and the head unless it is asked for.
+    """Asymmetric quantisation, with a scale and an offset per group of `group` adjacent inputs of a row. s = (max - min) / 15
+    and q = round((w - min) / s). w is read as (q - 8) s + z with z = min + 8 s. s and z are numbers of the model's type, and s
+    is large enough to reach every w with them. So the error of w is at most s / 2, before it is rounded to that type. Equal
+    numbers have s = 0 and stay as they are. Activations stay as they are, as do norms, biases, the embedding, and the head
+    unless requested.
 
-    4 + 2 b / group bits a weight, b being those of the model's type: 5 in float32 and 4.5 in bfloat16 with groups of 64. The
-    CPU has an operator for these groups and rows in multiples of 16; other shapes are multiplied the plain way. The offset
-    is a number as in torchao, not the whole number of the older formula, which must keep 0 among its levels.
+    A weight takes 4 + 2 b / group bits, where b is the bits of the model's type: 5 in float32 and 4.5 in bfloat16 with groups
+    of 64. The CPU has an operator for these groups and for rows in multiples of 16; other shapes use the plain product. The
+    offset is a float as in torchao, not the integer of the older formula, which must keep 0 among its levels.
     """
 
     title = "4 bits"

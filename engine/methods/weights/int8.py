@@ -13,12 +13,12 @@ from .shared.rounding import quantise_rows
 
 @component
 class EightBits(MatrixTransform):
-    """Symmetric, a scale a row: s = max|w| / 127, q = round(w / s); w is read as q s, so |w - q s| <= s / 2, before q s is
-    rounded to the model's type. Activations stay as they are; so do norms, biases, the embedding, and the head unless it is
-    asked for.
+    """Symmetric quantisation with a scale per row: s = max|w| / 127, q = round(w / s). w is read as q s, so |w - q s| <= s / 2,
+    before q s is rounded to the model's type. Activations stay as they are; so do norms, biases, the embedding, and the head
+    unless requested.
 
-    8 bits a weight and one number of the model's type a row. The CPU has an operator that multiplies with q as it stands, in
-    float32, bfloat16 and float16. No text is looked at. w / s is rounded with the scale as it is stored, in a half type too.
+    A weight takes 8 bits, and a row one number of the model's type. The CPU has an operator that multiplies with q directly, in
+    float32, bfloat16 and float16. The method reads no text. w / s is rounded with the stored scale, in a half type too.
     """
 
     title = "8 bits"

@@ -24,24 +24,26 @@ from .shared.block_times import BlockTimes, choose_within_budget, load_times, me
 from .shared.surgeon import LatencyResult, PruningLevel, input_grams, pruning_levels
 from .shared.texts import calibration_texts, kl_divergence, text_logits
 
-LAST = ("out", "down")  # of a block, by which its structures go
-SPREAD = 0.5  # of the logarithm of a weight that the search changes
+LAST = ("out", "down")  # last matrix of a block; its structures are removed by this matrix
+SPREAD = 0.5  # spread of the change of a weight's logarithm in the search
 
 
 @component
 class LatencyFit(StructuredPruning):
-    """Inference-aware pruning. A table says what a block takes on this machine with so many heads or columns: time follows
-    width in steps, so it is measured and not derived. In each block structures go one by one, a head or a column: the one
-    for which tr(W_S (H^-1_SS)^-1 W_S^T) is smallest, W being the block's last matrix, H = X^T X of what enters it on the
-    text; and what stays makes up for it, W -= W_S (H^-1_SS)^-1 H^-1_S:. So each width of each block has an error. A dynamic
-    programme picks the widths that meet the time with the least sum of errors; the blocks' weights in the sum are then
-    searched: `trials` times some change, and the plan stays if its law is nearer to the whole model's.
+    """Inference-aware pruning.
 
-    With H diagonal the rule is size times activation. Lossy, without training. With no `times` the table is measured anew at
-    each load, so two loads may be cut differently; one that was kept makes it repeatable. Cost: `tokens` read once, an inverse
-    a block, a column at a time about F^2 numbers, the levels of all blocks in memory; `trials` texts read. Deviations: the
-    authors train on, with distillation; the search's objective is KL, and it is short; the table holds heads by their number,
-    while a KV head goes only with its last query head.
+    A table holds the time of a block on this machine with each number of heads or columns. Time follows width in steps, so it
+    is measured and not derived. In each block, structures (heads or columns) are removed one by one: always the one with the
+    smallest tr(W_S (H^-1_SS)^-1 W_S^T). W is the block's last matrix, and H = X^T X of its inputs X on the text. The rest
+    compensates for it, W -= W_S (H^-1_SS)^-1 H^-1_S:. So each width of each block has an error. A dynamic programme picks the
+    widths that meet the time with the least sum of errors. The blocks' weights in the sum are then searched. `trials` times
+    some of them change, and the plan is kept if its distribution is nearer to the whole model's.
+
+    With H diagonal the rule is size times activation. Lossy, without training. Without `times` the table is measured again at
+    each load, so two loads may be cut differently; a stored table makes it repeatable. Cost: `tokens` read once, one inverse
+    per block, about F^2 numbers per removed column, the levels of all blocks in memory; `trials` texts read. Deviations: the
+    authors continue training, with distillation. The search's objective is KL, and the search is short. The table holds heads
+    by their number, while a KV head goes only with its last query head.
     """
 
     title = "Latency fit (ZipLM)"
@@ -121,8 +123,8 @@ class LatencyFit(StructuredPruning):
         return cut_structures(whole, fit.levels)
 
     def fit(self, model: Decoder, calibration: CalibrationData, table: BlockTimes) -> LatencyResult:
-        """What is chosen by that table; the model is plain."""
-        self._target(model, table)  # refused before the work
+        """The choice for this table; the model must be unmodified."""
+        self._target(model, table)  # refuse before the work
         blocks = _block_levels(model, calibration_texts(calibration, self.calibration_tokens))
         rows = calibration_texts(calibration, self.evaluation_tokens)
         with torch.no_grad():
@@ -130,7 +132,7 @@ class LatencyFit(StructuredPruning):
             return self._search_fit(model, blocks, table, rows, dense)
 
     def _target(self, model: Decoder, table: BlockTimes) -> tuple[float, float]:
-        """(microseconds that the blocks may take, those of a whole pass now). Raises ParamError."""
+        """(microseconds that the blocks may take, microseconds of a whole pass now). Raises ParamError."""
         spec = model.spec
         now = (
             sum(
@@ -188,7 +190,7 @@ class LatencyFit(StructuredPruning):
 
 
 def _block_levels(model: Decoder, rows: Tensor) -> list[list[PruningLevel]]:
-    """By block, attention and feed-forward by turns: its levels, the whole one first."""
+    """The levels of each block, attention and feed-forward alternating; the whole level first."""
     spec = model.spec
     heads, columns = input_grams(model, rows)
     blocks: list[list[PruningLevel]] = []
@@ -209,7 +211,7 @@ def _block_levels(model: Decoder, rows: Tensor) -> list[list[PruningLevel]]:
 
 
 def _level_width(model: Decoder, block: int, level: PruningLevel) -> int:
-    """Heads or columns that a block has at a level."""
+    """The number of heads or columns of a block at a level."""
     return len(level.inputs) // (1 if block % 2 else model.spec.head_dim)
 
 
@@ -223,7 +225,7 @@ def _layer_pairs(
 def cut_structures(
     model: Decoder, chosen: Sequence[tuple[PruningLevel, PruningLevel]]
 ) -> tuple[Gates, dict[MatrixPlace, Tensor]]:
-    """Gates that close what is gone at these levels, and what the last matrices became."""
+    """Gates that close the structures removed at these levels, and the updated last matrices."""
     spec, others = model.spec, dict[MatrixPlace, Tensor]()
     tables = [torch.ones(spec.n_layers, n, dtype=model.dtype) for n in (spec.n_heads, spec.d_ff)]
     for i, pair in enumerate(chosen):

@@ -28,24 +28,26 @@ from .shared.grid import Grid, TuningStep
 from .shared.rounding import check_group
 from .shared.texts import calibration_texts, kl_divergence, kl_loss, text_logits
 
-HELD = 8  # texts that no step reads: what the states on the way are judged on
-LOOKS = 8  # how often they are
+HELD = 8  # held-out texts that no step reads; they judge the intermediate states
+LOOKS = 8  # how often they are judged
 
 
 @component
 class PVTuning(WeightTransform):
-    """Begins with rounded codes, w = q s + z in groups of a row, and brings the model's law back towards the whole model's: the
-    loss is KL(whole | rounded) on a text. One backward pass a step gives its slope at s, z and every weight. P step: s and z
-    take a step of Adam, the codes stay. V step: s and z stay, and each weight wishes itself a little down its slope; at most
-    `share` of the codes of a matrix, those whose weights wish themselves furthest away, become what is nearest to the wish.
-    The others wait: wishes add up. If all were rounded anew nothing would move at small steps, and too much at large ones.
+    """Tune rounded codes, w = q s + z in groups of a row, so that the model's distribution returns towards the whole model's.
 
-    `share` 0: no V step, scales and offsets alone are tuned; `rate` 0: no P step; `steps` 0: rounding as it is. The state on
-    the way that is best on held texts is kept, the first one included, so tuning does no harm there. Bits as without tuning:
-    k + 2 b / group. Lossy. Cost: a forward and a backward pass and a forward pass of the whole model over `steps` texts of
-    256 tokens; 3 numbers a weight are held meanwhile. Deviations: a code is one number where the authors' is a vector of a
-    codebook; both steps share a slope, as in their program; norms and embedding stay as they are; a step is told in steps of
-    the grid, and their rates (3e-4, 1e-2) are for other units.
+    The loss is KL(whole | rounded) on a text. One backward pass per step gives its slope at s, z and every weight. P step: s
+    and z take a step of Adam, and the codes stay. V step: s and z stay, and each weight's desired value moves a little down its
+    slope. At most `share` of the codes of a matrix change to the code nearest to the desired value: those that are furthest
+    from it. The others wait, and their desired moves add up. If all were rounded again, nothing would move at small steps, and
+    too much at large ones.
+
+    `share` 0: no V step, only scales and offsets are tuned; `rate` 0: no P step; `steps` 0: plain rounding. The best state on
+    held-out texts is kept, including the first one, so tuning does no harm there. The bits are those without tuning: k + 2 b /
+    group. Lossy. Cost: a forward and a backward pass and a forward pass of the whole model over `steps` texts of 256 tokens; 3
+    numbers per weight are held during tuning. Deviations: a code is one number; the authors' is a vector of a codebook. Both
+    steps share a slope, as in their program. Norms and embedding stay as they are. Step sizes are in steps of the grid; the
+    authors' rates (3e-4, 1e-2) are for other units.
     """
 
     title = "PV-Tuning"
@@ -112,7 +114,7 @@ class PVTuning(WeightTransform):
         return decoder
 
     def grids(self, model: Decoder) -> dict[MatrixPlace, Grid]:
-        """Each matrix of the layers, rounded; those of which nothing is left are not among them."""
+        """Each matrix of the layers, rounded, without fully removed ones."""
         kept, wide = dict[MatrixPlace, Grid](), torch.promote_types(model.dtype, torch.float32)
         for i, layer in enumerate(model.layers):
             for name in MATRICES:
@@ -126,10 +128,12 @@ class PVTuning(WeightTransform):
     def tune(
         self, model: Decoder, grids: dict[MatrixPlace, Grid], rows: Tensor
     ) -> tuple[dict[MatrixPlace, Grid], list[TuningStep], list[float]]:
-        """The best state on the way, as it is stored, all steps, and what the first state was judged; texts int64 [N, T].
-        `grids` ends as the last state."""
+        """Tune on texts int64 [N, T]; `grids` ends as the last state.
+
+        Returns the best state as it is stored, all steps, and the judgement of the first state.
+        """
         whole, history = unpack_model(model), list[TuningStep]()
-        # kinds of text lie side by side
+        # kinds of text are adjacent
         rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))]
         seen, held = (rows[:-HELD], rows[-HELD:]) if len(rows) > 2 * HELD else (rows, rows)
         with torch.no_grad():
@@ -182,7 +186,7 @@ class PVTuning(WeightTransform):
 def _gradients(
     whole: Decoder, grids: Mapping[MatrixPlace, Grid], row: Tensor
 ) -> tuple[float, dict[MatrixPlace, Tensor]]:
-    """The loss on a text int64 [1, T], and its slope at each matrix; at scales and offsets it is left in their `grad`."""
+    """The loss on a text int64 [1, T], and its slope at each matrix; the slope at scales and offsets is in their `grad`."""
     with torch.no_grad():
         dense = text_logits(whole, row)
     for x in grids.values():

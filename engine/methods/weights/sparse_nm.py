@@ -12,12 +12,13 @@ from decodescope.engine.model.layers.compressed_matrices import SparseMatrix
 
 @component
 class SparseNM(MatrixTransform):
-    """Of `group` consecutive inputs of a row the `keep` with the largest absolute values stay as they are, the others are 0.
-    Kept are the values and the place of each in its group, in as few bits as the place takes (2 for four places).
+    """In each group of `group` consecutive inputs of a row, keep the `keep` largest absolute values and set the others to 0.
 
-    In float32 2 of 4 takes 17 bits a weight instead of 32, in bfloat16 9 instead of 16. On a CPU it is smaller and not faster:
-    there is no operator that multiplies with it, so the zeros are put in for each product. Lossy, without training or text:
-    what is small may matter, which is why those who use 2:4 train on with it.
+    Stored are the kept values and the place of each in its group, in as few bits as the place needs (2 for four places).
+
+    2 of 4 takes 17 bits per weight instead of 32 in float32, and 9 instead of 16 in bfloat16. On a CPU it is smaller and not
+    faster: no operator multiplies with it, so the zeros are restored for each product. Lossy, without training or text. Small
+    weights may matter, so users of 2:4 continue training with it.
     """
 
     title = "N:M sparsity"
@@ -36,7 +37,7 @@ class SparseNM(MatrixTransform):
                 f"{self.name}.kept_weights = {self.kept_weights} of a group of {self.group}: nothing would go; keep fewer."
             )
         if not weight.numel():
-            return weight  # of a block that was cut
+            return weight  # a matrix of a removed block
         if weight.shape[1] % self.group:
             raise ParamError(
                 f"{self.name}.group = {self.group}: must divide the {weight.shape[1]} inputs of {place}."

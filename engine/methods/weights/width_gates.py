@@ -22,24 +22,25 @@ from .shared.gating import hard_concrete, probability_open, train_tables
 from .shared.texts import calibration_texts, text_loss
 
 HEAT = 2 / 3  # of the gates
-STIFF, PUSH = 1000.0, 5.0  # where l2 begins, and how far a step moves the multipliers up
-SMALL = 0.02  # how large an adapter's first matrix begins; the second one begins at 0
+STIFF, PUSH = 1000.0, 5.0  # initial l2, and the step size of the multipliers
+SMALL = 0.02  # initial scale of an adapter's first matrix; the second one begins at 0
 
 
 @component
 class WidthGates(StructuredPruning):
-    """A hard concrete gate for each head and each group of feed-forward columns, as they are drawn for heads alone, but towards
-    a size. s is the share of the layers' weights that is expected to be gone, from each gate's P(0); a KV head's keys and
-    values go when all its query heads do. The objective is the loss on a text + l1 (s - s*) + l2 (s - s*)^2: an augmented
-    Lagrangian, in which the gates and the adapter go down and the multipliers l1 and l2 up, so that they grow until the target
-    is met. The target rises in a line over the first `warm` of the steps; then the rates fall to 0. At the end heads and groups
-    are closed in the order of their gates until the share that really goes is nearest to `cut`, and are cut out.
+    """Train hard concrete gates for heads and groups of feed-forward columns towards a target size.
 
-    `rank` puts an adapter B A beside queries and values, trained along and added to the weights at the end, so that it costs
-    nothing in decoding. The rest of the model is frozen. Lossy. Cost: a forward and a backward pass over `steps` texts of 256
-    tokens. Deviations: no gate on the width of the states, which touches all matrices and every norm; no instruction that
-    tells the model that it is being cut; no tuning afterwards; l2 begins at 1000 and not at 0, since steps are few; the
-    authors round the expected count of each layer.
+    The gates are drawn as for heads alone. s is the expected share of removed layer weights, from each gate's P(0). A KV head's
+    keys and values go when all its query heads do. The objective is the loss on a text + l1 (s - s*) + l2 (s - s*)^2. It is an
+    augmented Lagrangian: the gates and the adapter descend, and the multipliers l1 and l2 ascend, so that they grow until the
+    target is met. The target rises linearly over the first `warm` of the steps; then the rates fall to 0. At the end, heads and
+    groups are closed in the order of their gates until the really removed share is nearest to `cut`, and are cut out.
+
+    `rank` adds an adapter B A to queries and values. It is trained together with the gates and added to the weights at the end,
+    so it costs nothing in decoding. The rest of the model is frozen. Lossy. Cost: a forward and a backward pass over `steps`
+    texts of 256 tokens. Deviations: there is no gate on the width of the states, which affects all matrices and every norm. No
+    instruction informs the model that it is being cut. There is no tuning afterwards. l2 begins at 1000 and not at 0, because
+    steps are few. The authors round the expected count of each layer.
     """
 
     title = "Width gates (Compresso)"
@@ -107,8 +108,10 @@ class WidthGates(StructuredPruning):
     def train_gates(
         self, model: Decoder, rows: Tensor
     ) -> tuple[tuple[Tensor, Tensor], dict[MatrixPlace, Tensor], list[float]]:
-        """What training on texts int64 [N, T] makes of the gates' parameters, [L, H] and [L, groups], and of the matrices that
-        an adapter was added to; and s, step by step."""
+        """Train on texts int64 [N, T].
+
+        Returns the gates' parameters, [L, H] and [L, groups], the matrices with an adapter, and s at each step.
+        """
         sizes, g = GateSizes(model.spec, self.columns_per_gate), torch.Generator().manual_seed(self.seed)
         tables = [torch.full(shape, self.initial_log_odds, dtype=torch.float64) for shape in sizes.shapes]
         multipliers, gone = torch.tensor([0.0, STIFF], dtype=torch.float64), list[float]()
@@ -124,7 +127,7 @@ class WidthGates(StructuredPruning):
                 replace_layer_matrices(model, self._add_adapters(model, adapters)),
                 Gates(head, sizes.expand_groups(group)),
             )
-            multipliers.add_(torch.stack([off, off.square()]).detach(), alpha=PUSH)  # up their own slopes
+            multipliers.add_(torch.stack([off, off.square()]).detach(), alpha=PUSH)  # gradient ascent
             return text_loss(masked, row) + multipliers[0] * off + multipliers[1] * off.square()
 
         further = (

@@ -100,9 +100,7 @@ class Online(DrawnDrafter):
 
     def begin(self, ctx: Context) -> None:
         self._lane: Lane = ctx.lanes["draft"]
-        if isinstance(
-            self._lane.decoder, Learner
-        ):  # a restarted run begins with the untrained draft model
+        if isinstance(self._lane.decoder, Learner):  # a restarted run begins with the untrained draft model
             self._lane.truncate(0)
         self._lane.decoder = self._learner = Learner.from_decoder(self._lane.decoder, self.learning_rate)
         self._places: list[tuple[int, Tensor]] = []  # position of the refused token, and p [V] there

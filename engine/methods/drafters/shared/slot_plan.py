@@ -11,9 +11,7 @@ import numpy as np
 from .trees import Template, monotone_rates, shaped_tree
 
 ROUNDS = 50  # limit of policy iteration; a handful is enough
-RESTART = (
-    1e-9  # probability that a step without guesses follows; it makes the Markov chain irreducible
-)
+RESTART = 1e-9  # probability that a step without guesses follows; it makes the Markov chain irreducible
 
 
 @dataclass(frozen=True)

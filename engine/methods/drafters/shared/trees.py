@@ -55,8 +55,7 @@ def best_tree(rates: tuple[float, ...], nodes: int, depth: int = 16) -> Template
 
 
 def monotone_rates(rates: Sequence[Sequence[float]]) -> list[list[float]]:
-    """The rates, by level and rank, made non-increasing: a rate that rises from one rank to the next counts as if it did not.
-    """
+    """The rates, by level and rank, made non-increasing: a rate that rises from one rank to the next counts as equal."""
     return [[min(row[: r + 1]) for r in range(len(row))] for row in rates]
 
 

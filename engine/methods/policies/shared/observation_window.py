@@ -1,4 +1,4 @@
-"""Observed: policies that ask the last tokens of a prompt what they look at."""
+"""Observation window: base of policies that score entries by the attention of the prompt's last tokens."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from decodescope.engine.trace.records.parts import Zone
 
 @component
 class ObservationWindow(PrefillEviction):
-    """SnapKV's votes: what an entry draws of the attention of the prompt's last `window` tokens, added up over them and pooled
-    over its neighbours, so that a cluster stays together; then the mean over the query heads of the group."""
+    """SnapKV's votes: the attention that an entry receives from the prompt's last `window` tokens.
+
+    Votes are summed over these tokens, pooled over the entry's neighbours so that a cluster stays together, and averaged over
+    the query heads of the group.
+    """
 
     prompt_budget: int = param(
         48,
@@ -64,6 +67,6 @@ class ObservationWindow(PrefillEviction):
         return F.pad(self.pool_votes(votes).mean(2), (0, self.window))
 
     def pool_votes(self, votes: Tensor) -> Tensor:
-        """Votes float [B, ..., m] over neighbours; beyond the ends stand zeros."""
+        """Pool votes float [B, ..., m] over neighbours; beyond the ends there are zeros."""
         pool = F.avg_pool1d if self.pool == "mean" else F.max_pool1d
         return pool(votes.flatten(1, -2), 2 * self.pool_radius + 1, 1, self.pool_radius).view(votes.shape)

@@ -1,4 +1,4 @@
-"""Profiles of heads: what sort a token is of, and what each head's own candidate says."""
+"""Head profiles: the type of each token, and the result of each head's own candidate."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class TokenTypes:
 
 
 def own_mask(kept: Tensor, chosen: Tensor) -> Tensor:
-    """bool [B, H_kv, n]: of what the candidates keep (bool [C, B, H_kv, n]) that of each head's own (int64 [B, H_kv])."""
+    """bool [B, H_kv, n]: the entries that each head's chosen candidate (int64 [B, H_kv]) keeps; kept: bool [C, B, H_kv, n]."""
     return kept.gather(0, chosen.expand(kept.shape[1:3])[None, ..., None].expand(1, *kept.shape[1:]))[0]
 
 
 def values_by_head(values: Tensor) -> dict[str, float]:
-    """Of [L, H_kv] by "layer.head"."""
+    """Convert values [L, H_kv] to a dict by "layer.head"."""
     return {f"{i}.{h}": x for i, row in enumerate(values.tolist()) for h, x in enumerate(row)}

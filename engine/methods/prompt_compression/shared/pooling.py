@@ -9,7 +9,9 @@ from torch import Tensor
 
 
 def pool_scores(scores: Tensor, kernel: int, by: Literal["mean", "max"]) -> Tensor:
-    """float [n]: each score as the mean or maximum of the `kernel` around it, of an even number one more to its right; beyond
-    the ends stand zeros."""
+    """float [n]: the mean or maximum of the `kernel` scores around each token; beyond the ends there are zeros.
+
+    An even `kernel` has one more score to the right.
+    """
     padded = F.pad(scores, ((kernel - 1) // 2, kernel // 2))[None]
     return (F.avg_pool1d if by == "mean" else F.max_pool1d)(padded, kernel, stride=1)[0]

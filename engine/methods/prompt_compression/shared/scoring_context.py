@@ -1,4 +1,4 @@
-"""Base of contexts that shorten a prompt by what a model loses at each of its tokens."""
+"""Base of prompt compression that shortens a prompt by a model's loss at each of its tokens."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ DRAFT = "draft"
 
 
 def scorer_knob() -> Any:
-    """The knob `scorer_knob` of such a context."""
+    """The knob that names the scorer."""
     return param(
         DRAFT, choices=(DRAFT, TARGET), help="model that scores the prompt: the draft model or the target"
     )
 
 
 class ScoringContext(PromptCompression):
-    """One whose knob `scorer_knob` names the model that reads the prompt: a draft model, or the target itself."""
+    """Prompt compression with a scorer.
+
+    Its scorer knob names the model that reads the prompt: a draft model, or the target itself.
+    """
 
     scorer: str
 
@@ -29,7 +32,7 @@ class ScoringContext(PromptCompression):
 
     @property
     def lanes(self) -> tuple[str, ...]:  # type: ignore[override] # depends on a knob
-        """The scorer, where it is not the target."""
+        """The scorer's role, if it is not the target."""
         return () if self.scorer == TARGET else (DRAFT,)
 
     def lane_tokens(self, prompt: int, new: int) -> int:

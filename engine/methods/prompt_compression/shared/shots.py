@@ -1,4 +1,4 @@
-"""Worked examples of a prompt: the paragraphs that stand before the one that asks."""
+"""Worked examples of a prompt: the paragraphs before the question."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from .units import PromptText
 
 @dataclass
 class Shots:
-    """stays: bool [n], what is read in any case: marks of a chat, the last paragraph with a word and all behind it, and the
-    first one where it is an instruction;  first: the token at which the last paragraph begins;  spans: first token of each
-    example, and the one behind it, with the blank line that ends it"""
+    """The worked examples of a prompt.
+
+    stays: bool [n], the tokens that are always read: marks of a chat, the last paragraph with a word and all behind it, and the
+    first one if it is an instruction;  first: the token at which the last paragraph begins;  spans: (start, stop) of each
+    example, including the blank line that ends it
+    """
 
     stays: np.ndarray
     first: int
@@ -21,7 +24,7 @@ class Shots:
 
 
 def find_shots(text: PromptText, instruction: bool) -> Shots:
-    """The examples of a text; none, where blank lines part nothing."""
+    """The examples of a text; none if there are no blank lines to separate them."""
     starts = text.unit_starts("paragraph")
     spans = [x for x in zip(starts, [*starts[1:], text.n], strict=True) if text.has_word(*x)]
     stays = text.protected_mask("none")

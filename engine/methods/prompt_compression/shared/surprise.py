@@ -1,4 +1,4 @@
-"""Surprise: what a model that reads a prompt did not expect of it, token by token."""
+"""Surprise: a model's loss at each token of a prompt."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from decodescope.engine.core.prefix import common_prefix
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.model.forward.feed import Feed
 
-ROWS = 256  # of logits that are there at a time
+ROWS = 256  # rows of logits held at a time
 
 
 @torch.inference_mode()
 def token_surprise(lane: Lane, before: Sequence[int], tokens: Sequence[int]) -> np.ndarray:
-    """float32 [T]: -ln p of each of `tokens` given `before` and those before it; nan of a first one with nothing before it.
-    What the lane has read of them is not read again; only rows that foretell one of `tokens` are unembedded."""
+    """float32 [T]: -ln p of each of `tokens` given `before` and the tokens before it; NaN for a first one with nothing before
+    it.
+
+    The lane does not read again what it has read; only rows that predict one of `tokens` are unembedded.
+    """
     text = [*before, *tokens]
-    first = max(0, len(before) - 1)  # the row that foretells the first of them
+    first = max(0, len(before) - 1)  # the row that predicts the first of them
     at = min(common_prefix(lane.tokens, text), first)
     lane.truncate(at)
     scores = np.full(len(tokens), np.nan, np.float32)
@@ -29,7 +32,7 @@ def token_surprise(lane: Lane, before: Sequence[int], tokens: Sequence[int]) -> 
         logits = lane.forward(Feed.causal_chain(fed, at, lane.decoder.device, logits=rows), "score")
         lane.commit(list(range(len(fed))))
         if rows:
-            behind = at + rows[0] + 1  # the token that the first of these rows foretells
+            behind = at + rows[0] + 1  # the token that the first of these rows predicts
             due = torch.tensor(text[behind : behind + len(rows)], device=logits.device)
             loss = -logits[0].float().log_softmax(-1).gather(1, due[:, None])[:, 0]
             scores[behind - len(before) : behind - len(before) + len(rows)] = loss.cpu().numpy()
@@ -40,8 +43,7 @@ def token_surprise(lane: Lane, before: Sequence[int], tokens: Sequence[int]) -> 
 def surprise_by_piece(
     lane: Lane, front: list[int], tokens: list[int], starts: list[int], between: Callable[[int, int], None]
 ) -> np.ndarray:
-    """float32 [n]: `token_surprise` of the tokens of each piece, which begin at `starts`, with nothing but `front` before
-    it."""
+    """float32 [n]: `token_surprise` of the tokens of each piece, with only `front` before it; pieces begin at `starts`."""
     scores = []
     for start, stop in zip(starts, [*starts[1:], len(tokens)], strict=True):
         between(start, len(tokens))

@@ -1,4 +1,4 @@
-"""Units of a prompt: its sentences and phrases, as runs of whole tokens, and the tokens that stay in any case."""
+"""Units of a prompt: its sentences and phrases, as runs of whole tokens, and the tokens that always stay."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WORDS = re.compile(rf"\s(?:(?:{FUNCTION.replace(' ', '|')})\b[ \t]?)+", re.IGNO
 
 
 def question_knob() -> Any:
-    """The knob `question_knob` of a context; `Text.stays` says what it comes to."""
+    """The knob for the question's place; `PromptText.protected_mask` applies it."""
     return param(
         "both",
         choices=("both", "end", "start", "none"),
@@ -31,9 +31,11 @@ def question_knob() -> Any:
 
 
 class PromptText:
-    """A prompt as text: of each token its piece, and where its marks stand. Without a tokenizer it is one sentence of tokens.
+    """A prompt as text: the piece of each token, and the places of its marks.
 
-    pieces: of each token its text, a mark's aside;  marks: bool [n];  unforetold: whether nothing stands before the first
+    Without a tokenizer it is one sentence of tokens.
+
+    pieces: the text of each token, empty for a mark;  marks: bool [n];  unforetold: True if nothing precedes the first token
     """
 
     def __init__(self, reading: UnreadPrompt):
@@ -48,8 +50,10 @@ class PromptText:
         self._text = "".join(self.pieces)
 
     def unit_starts(self, unit: str) -> list[int]:
-        """The first token of each unit ("token", "phrase", "sentence" or "paragraph"), from 0 on. A mark is a unit of its own,
-        a token never parted: one in which a boundary lies goes with what stands before it."""
+        """The first token of each unit ("token", "phrase", "sentence" or "paragraph"), from 0 on.
+
+        A mark is a separate unit. A token is never split: a token with a boundary inside belongs to the unit before it.
+        """
         if unit == "token":
             return [*range(self.n)]
         if not self.known:
@@ -63,8 +67,11 @@ class PromptText:
         return sorted({0} | {at for at in places | beside if at < self.n})
 
     def protected_mask(self, question: str) -> np.ndarray:
-        """bool [n]: marks with a blank or line break right behind them, the last token, and the sentence that asks: the last
-        one with a word, the first one, or both; the first token, where nothing foretells it."""
+        """bool [n], the tokens that always stay: marks, the last token, the question, and a first token that nothing predicts.
+
+        A mark includes a blank or line break right behind it. The question is the last sentence with a word, the first one, or
+        both.
+        """
         stays = self.marks.copy()
         blank = np.array([x.isspace() for x in self.pieces], bool) if self.known else ~stays
         stays[1:] |= self.marks[:-1] & blank[1:]
@@ -82,17 +89,17 @@ class PromptText:
         return stays
 
     def has_word(self, start: int, stop: int) -> bool:
-        """Whether a word stands there."""
+        """Whether these tokens contain a word."""
         return any(x.isalnum() for x in "".join(self.pieces[start:stop]))
 
 
 def unit_scores(scores: np.ndarray, starts: list[int], by: str) -> np.ndarray:
-    """float32 [u]: what each unit is worth by the scores [n] of its tokens."""
+    """float32 [u]: the score of each unit, from the scores [n] of its tokens."""
     total = np.add.reduceat(scores.astype(np.float64), starts)
     return (total / np.diff([*starts, len(scores)]) if by == "mean" else total).astype(np.float32)
 
 
 def tokens_to_read(stays: np.ndarray, share: float) -> int:
-    """Tokens that are to be read: those that stay, and of the others all but a `share` of them, rounded down."""
+    """The number of tokens to read: those that stay, and the others except a `share` of them, rounded down."""
     free = int((~stays).sum())
-    return len(stays) - int(share * free + 1e-9)  # 0.29 * 100 is 29, whatever floats say
+    return len(stays) - int(share * free + 1e-9)  # 0.29 * 100 is 29, despite float rounding

@@ -1,4 +1,4 @@
-"""Surprise: how unlikely a token was, in bits, and a bound that is moved by it."""
+"""Surprise: how unlikely a token was, in bits, and a bound that it moves."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ def surprise_bits(logits: Tensor, token: int) -> float:
 
 
 def update_mu(mu: float, seen: float, target: float, rate: float, least: float = 0.0) -> float:
-    """mu - rate * (seen - target), within [least, 4 * target]: where the target cannot be reached mu would run away."""
+    """mu - rate * (seen - target), within [least, 4 * target]: mu would diverge if the target cannot be reached."""
     return min(max(mu - rate * (seen - target), least), 4 * target)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Decision:
-    """What became of the small model's answers. answer: the one that is kept;  details, looks: what the step records"""
+    """The router's decision on the small model's answers. answer: the kept one;  details, looks: the step's records"""
 
     answer: Candidate | None
     details: list[Detail]
@@ -34,12 +34,14 @@ class _Decision:
 
 @component
 class Cascade(Strategy):
-    """The role draft, the small model, writes its whole answer, or several; the router scores them. One that is kept is the
-    text; else the target, the large model, is asked, reads the prompt then and not before, and writes the text as plain
-    decoding would. What the small model did stands in the trace either way: the cost of a run is the sum of both branches.
+    """The small model answers first, and the large model answers only if the router rejects the answer.
 
-    The first step is the small model's answers and the decision; where they are not kept it goes on to the large model's
-    first token, and each later step is another.
+    The small model (the role draft) writes its whole answer, or several, and the router scores them. A kept answer is the text.
+    Otherwise the target, the large model, reads the prompt and writes the text as in plain decoding. The trace records the
+    small model's work in both cases: the cost of a run is the sum of both branches.
+
+    The first step is the small model's answers and the decision. If no answer is kept, it also has the large model's first
+    token; each later step is one further token.
     """
 
     title = "Cascade"
@@ -56,7 +58,7 @@ class Cascade(Strategy):
         prefill_model(s, "small")
 
     def begin(self, s: State) -> None:
-        s.scratch = None  # the small model was not asked yet
+        s.scratch = None  # the small model has not run yet
 
     def step(self, s: State) -> Move:
         clock = s.target.executor
@@ -93,7 +95,7 @@ class Cascade(Strategy):
         )
 
     def _decide(self, s: State) -> _Decision:
-        """The small model's answers, and what the router makes of them."""
+        """The small model's answers, and the router's decision on them."""
         small, router = s.lanes["draft"], s.router
         question = RouterQuestion(
             list(s.tokens), s.remaining_tokens, small, s.target, s.sampler, s.encode, s.piece

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _TurnState:
-    """Whose turn it is, how many tokens it has made in a row, and the router's scores so far."""
+    """The model that writes, how many tokens it has made in a row, and the router's scores so far."""
 
     active: Size
     stay: int = 0
@@ -34,10 +34,11 @@ class _TurnState:
 
 @component
 class SwitchModels(Strategy):
-    """The target is the large model, the role draft the small one; a router says whose turn it is. Each has a cache of its
-    own, reads nothing before it is asked, not even the prompt, and then catches up, in one block, on what the other one
-    wrote. A step is a token, drawn from the law of whose turn it is, or, by a router that lets the large model judge, what the
-    small one wrote in a row and the large one's pass over it.
+    """A router chooses between a large model (the target) and a small one (the role draft) for each turn.
+
+    Each model has its own cache. It reads nothing before its first turn, not even the prompt, and then catches up, in one
+    block, on what the other one wrote. A step is a token drawn from the current model's distribution. With a router that lets
+    the large model judge, a step is the small model's block and the large model's pass over it.
     """
 
     title = "Switching models"
@@ -60,7 +61,7 @@ class SwitchModels(Strategy):
         return self._step_block(s) if s.router.judges else self._step_token(s)
 
     def _step_token(self, s: State) -> Move:
-        """A token of whose turn it is."""
+        """Write one token with the current model."""
         turn: _TurnState = s.scratch
         wrote, clock = turn.active, s.target.executor
         started = clock.mark()
@@ -85,7 +86,7 @@ class SwitchModels(Strategy):
         )  # fmt: skip
 
     def _step_block(self, s: State) -> Move:
-        """What the small model writes in a row, and the large one's pass over it, which may take some back."""
+        """Write a block with the small model, and judge it with one pass of the large model, which may take tokens back."""
         turn: _TurnState = s.scratch
         clock = s.target.executor
         position = len(s.tokens)
@@ -103,7 +104,7 @@ class SwitchModels(Strategy):
         emitted = [*tokens[:kept], choice[kept]]
         count, end = s.cut(emitted)
         emitted = emitted[:count]
-        s.target.commit(list(range(count)))  # the root and all but the last: that is the next root
+        s.target.commit(list(range(count)))  # the root and all but the last, which is the next root
         s.tokens += emitted
         small = s.lanes[LANES["small"]]
         small.truncate(small.common_prefix_length(s.tokens[:-1]))

@@ -45,7 +45,7 @@ from decodescope.engine.trace.values.edits import (
 
 from ..shared.strategy_text import ids_of
 
-NEAR = 0.1  # probability from which an edit that was not made is listed
+NEAR = 0.1  # minimum probability for listing an edit that was not made
 WHY: dict[Why, str] = {
     "fixed": "The last pass changed nothing, so the text is final.",
     "again": "The last pass gave a text that an earlier one had read, so it is final.",
@@ -111,8 +111,9 @@ EDITS = TallyForm(
 
 @dataclass
 class _Pass:
-    """One pass over a draft: of each place the probabilities of the four tags, and the tokens that would replace it, and
-    follow it."""
+    """One pass over a draft: for each place, the probabilities of the four tags and the tokens that would replace and follow
+    it.
+    """
 
     tokens: list[int]
     p: list[list[float]]
@@ -121,23 +122,24 @@ class _Pass:
 
 @component
 class EditTags(Strategy):
-    """A draft is corrected. A pass reads prompt and draft and says of every token: keep, delete, replace by w, or insert w
-    behind it, and whether something is inserted before the first. All is done at once, and the next pass reads what came of
-    it, until one changes nothing (a right text takes one pass), gives a text that was read before, or is the last of
-    `rounds`. The draft stands in the settings, or the model writes it, all places of a block in one pass, so that they know
-    nothing of each other. The last draft is emitted; blocks follow each other up to a token that ends the text. A block is
-    one step of the trace.
+    """Correct a draft by parallel edits.
 
-    Beside the draft stand two masks for each token, one in its place that does not see it, and one behind it: 3 n + 1 rows
-    for n tokens. The head `edit` reads the states of all rows and says the tag; the word of an edit is what the mask's row,
-    corrected by the head, says by the model's own unembedding.
+    A pass reads prompt and draft and tags every token: keep, delete, replace by w, or insert w behind it. It also decides
+    whether to insert a token before the first. All edits are applied at once, and the next pass reads the result. This ends
+    when a pass changes nothing (a right text takes one pass), gives a text that was read before, or is the last of `rounds`.
+    The draft comes from the settings, or the model writes it: all places of a block in one pass, so that they know nothing of
+    each other. The last draft is emitted. Blocks follow each other up to a token that ends the text. A block is one step of the
+    trace.
 
-    Beside the authors' code: tag and word are two choices, theirs one softmax over all edits; any token may be a word, a
-    single one, where they take common words and pairs; there are no changes of an ending, and no list of what may be deleted.
-    The model is not trained with the head, so the head reads more than theirs. Positions are whole numbers, so the mask
-    behind a token stands where the next one does, theirs halfway. `sure`, and that the last draft of a circle is taken,
-    are ours. The shipped head was trained on whole answers to questions on lists; of other texts, and of blocks that end
-    within an answer, it knows nothing.
+    Each token of the draft has two masks, one in its place that does not see it, and one behind it: 3 n + 1 rows for n tokens.
+    The head `edit` reads the states of all rows and gives the tag. The word of an edit comes from the mask's row, corrected by
+    the head, through the model's own unembedding.
+
+    Differences from the authors' code: tag and word are two choices; theirs is one softmax over all edits. A word is any single
+    token; they take common words and pairs. There are no edits of word endings, and no list of deletable words. The model is
+    not trained with the head, so the head reads more than theirs. Positions are whole numbers, so the mask behind a token has
+    the position of the next one; theirs is halfway. `sure`, and taking the last draft of a cycle, are ours. The shipped head
+    was trained on whole answers to questions on lists. It knows nothing of other texts, or of blocks that end within an answer.
     """
 
     title = "Parallel iterative edits"
@@ -176,7 +178,7 @@ class EditTags(Strategy):
         )
 
     def prefill(self, s: State) -> None:
-        """Nothing: each pass reads prompt and draft together."""
+        """Do nothing: each pass reads prompt and draft together."""
 
     def begin(self, s: State) -> None:
         s.scratch = cast(EditTagger, s.target.decoder.heads[EditTagger.kind])
@@ -209,7 +211,7 @@ class EditTags(Strategy):
         return plain_move(s, due[:count], reason, started, verified, drafted=drafted, details=details)
 
     def _details(self, passes: list[_Pass], shared: dict[str, Any]) -> list[TallyDetail]:
-        """A tally for each pass. shared: values of all of them"""
+        """One tally per pass. shared: values common to all of them"""
         details = []
         for index, one in enumerate(passes, 1):
             likely = likely_edits(one.p)
@@ -229,12 +231,12 @@ class EditTags(Strategy):
 
     @staticmethod
     def _split_at_end(ids: list[int], ends: frozenset[int]) -> tuple[list[int], int | None]:
-        """What stands before the first token that ends a text, and that token."""
+        """The ids before the first token that ends a text, and that token."""
         at = next((i for i, x in enumerate(ids) if x in ends), None)
         return (ids, None) if at is None else (ids[:at], ids[at])
 
     def _write_draft(self, s: State) -> tuple[list[int], int | None]:
-        """The sampler's token at each place of a block, by one pass over masks for all that may be written."""
+        """The sampler's token at each place of a block, from one pass over masks for the whole block."""
         mask, start = s.target.decoder.spec.mask_token, len(s.tokens)
         assert mask is not None, "a model without a mask token was refused"
         places = [*range(start, start + min(self.block, s.remaining_tokens))]
@@ -246,7 +248,7 @@ class EditTags(Strategy):
         return self._split_at_end(tokens.tolist(), s.stop.tokens)
 
     def _tag_draft(self, s: State, text: list[int], end: int | None) -> _Pass:
-        """One pass over a draft."""
+        """Run one pass over a draft."""
         decoder = s.target.decoder
         head = cast(EditTagger, s.scratch)
         lane = s.target

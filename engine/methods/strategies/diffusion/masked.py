@@ -20,25 +20,28 @@ MOST = 4096  # places of a block
 
 @component
 class Masked(Strategy):
-    """Put as many mask tokens behind the prompt as may be written, and read prompt and canvas in one pass, whose rows all
-    see each other. For each open place of the present block the sampler chooses a candidate, and the selector says which are
-    committed; these stay. A full block is followed by the next. The text is emitted from its beginning on, up to the first
-    token that ends it: blocks behind that are not decoded. Each pass is one step of the trace.
+    """Put a canvas of mask tokens, as many as may be written, behind the prompt, and fill some in each pass.
 
-    The mask token is no candidate. Confidence is the model's probability of a candidate before the sampler, as in the authors'
-    code, whose Gumbel noise is here a draw from the sampler's law. The last block is shorter where the length is no multiple.
+    A pass reads prompt and canvas, and all its rows see each other. For each open place of the current block, the sampler
+    chooses a candidate. The unmasking rule decides which candidates are committed; these stay. After a full block the next one
+    follows. The text is emitted from its beginning on, up to the first token that ends it; blocks behind that are not decoded.
+    Each pass is one step of the trace.
 
-    cache: "none": every pass reads prompt and canvas. "prefix": the first pass of a block does; those behind it feed the block
-    and what stands right of it, beside the entries of all left of it. "dual": these feed the block alone, beside the entries of
-    both sides. What is kept was made when the block was still masked, so it is exact only in a block's first pass (and in all
-    where a model has one layer, whose entries know nothing of each other). As in Fast-dLLM that first pass decides too; a block
-    that it has filled is left at once, where their loop adds a pass.
+    The mask token is not a candidate. Confidence is the model's probability of a candidate before the sampler, as in the
+    authors' code. A draw from the sampler's distribution replaces their Gumbel noise. The last block is shorter if the length
+    is not a multiple.
 
-    grammar: each canvas stays such that a text of a context-free grammar can be made of it, in as many places as there
-    are; so the text is one of the grammar's. A token is a terminal, where the paper has a lexer, and a gap is as long as
-    it is, where theirs is of any length and may turn out to have no filling. A candidate with which no text is left is
-    refused, and the sampler chooses among those with which one is (their loop refuses token by token, to the same end).
-    Of the places that a pass commits each must fit beside those surer than it, or stays open.
+    cache: "none": every pass reads prompt and canvas. "prefix": only the first pass of a block does; the later passes feed the
+    block and everything to the right of it, and reuse the entries to the left. "dual": the later passes feed the block alone,
+    and reuse the entries of both sides. Reused entries were made when the block was still masked, so they are exact only in a
+    block's first pass. (In a model with one layer they are always exact, because its entries know nothing of each other.) As in
+    Fast-dLLM, the first pass decides too. A block that it has filled is finished at once; their loop adds a pass.
+
+    grammar: a text of a context-free grammar can always be made of the canvas, in exactly its places; so the text is one of the
+    grammar's. A token is a terminal; the paper has a lexer. A masked stretch has a fixed length; theirs has any length and may
+    turn out to have no filling. A candidate that leaves no possible text is refused, and the sampler chooses among the others
+    (their loop refuses token by token, with the same result). Each place that a pass commits must be compatible with the more
+    confident ones, or it stays open.
     """
 
     title = "Masked diffusion"
@@ -100,7 +103,7 @@ class Masked(Strategy):
         return None
 
     def prefill(self, s: State) -> None:
-        """Nothing: what a prompt's entries hold depends on the canvas, and the first pass reads both."""
+        """Do nothing: a prompt's entries depend on the canvas, and the first pass reads both."""
 
     def begin(self, s: State) -> None:
         s.unmasking.begin(s.target.decoder)
@@ -109,7 +112,7 @@ class Masked(Strategy):
     def step(self, s: State) -> Move:
         clock = s.target.executor
         started = clock.mark()
-        if s.scratch.is_full:  # a fork may write on
+        if s.scratch.is_full:  # a fork may continue writing
             self.begin(s)
         canvas: Canvas = s.scratch
         length = len(canvas.text.tokens)

@@ -26,8 +26,11 @@ from decodescope.engine.trace.details.picture_passes import picture_start, randa
 
 @dataclass
 class _Groups:
-    """groups: of cells, each to be drawn in one pass, those to come;  last: the cells whose levels are to be read, in order;
-    asked: whether the instruction of the first of them has been read"""
+    """The state of a run.
+
+    groups: the remaining groups of cells, each to be drawn in one pass;  last: the cells with levels still to be read, in
+    order;  asked: whether the instruction of the first of them has been read
+    """
 
     cells: Cells
     groups: list[list[int]]
@@ -48,17 +51,19 @@ GROUPS = cells_form(
 
 @component
 class Randar(Strategy):
-    """A model that was trained on cells in any order is told by an instruction, a token of its own for each cell, which one
-    comes next, and its output there is the law of that cell's level. So one pass can ask for several: it feeds the levels of
-    the last group, each behind its instruction, and then the instructions of the next group; all its cells are drawn at once.
-    Behind pass i of `steps` there stand floor((1 - cos(pi / 2 (i + 1) / steps)) N + 1) of N cells. With as many steps as cells
-    each cell sees all that were drawn before it, and the picture has exactly the law of the model in that order; with fewer the
-    cells of a group are drawn independently of each other. The text is the levels in raster order.
+    """Draw the cells of a picture in random order, several per pass.
 
-    The instructions of a group all stand at the place behind the last level and do not see each other, so that each asks what
-    the model would be asked if its cell came next, and their order within the group changes no law. In the authors' code they
-    stand one behind another, each seeing those before it, for a model whose rotation is that of the cell. As there, all but
-    the first instruction are fed again in front of their levels. Their first group is one cell whatever the schedule says.
+    The model was trained on cells in any order. An instruction, a separate token for each cell, names the next cell, and the
+    output there is the distribution of that cell's level. So one pass can request several cells. It feeds the levels of the
+    last group, each behind its instruction, and then the instructions of the next group. All cells of this group are drawn at
+    once. After pass i of `steps` there are floor((1 - cos(pi / 2 (i + 1) / steps)) N + 1) of N cells. With as many steps as
+    cells, each cell sees all earlier ones, and the picture has exactly the model's distribution in that order. With fewer
+    steps, the cells of a group are drawn independently of each other. The text is the levels in raster order.
+
+    The instructions of a group all have the position behind the last level and do not see each other. So each row is the same
+    as if its cell came next, and their order within the group changes no distribution. In the authors' code the instructions
+    follow one another, each seeing those before it, for a model with the rotation of the cell. As there, all but the first
+    instruction are fed again in front of their levels. The authors' first group is one cell, whatever the schedule gives.
     """
 
     title = "RandAR"
@@ -87,8 +92,7 @@ class Randar(Strategy):
         return sampler_order_conflict(self.name, method.sampler)
 
     def prefill(self, s: State) -> None:
-        """Read what stands before the picture, but for its last token: levels of the prompt are read with their
-        instructions."""
+        """Read the text before the picture, except its last token; levels of the prompt are read with their instructions."""
         picture = s.target.decoder.spec.picture
         assert picture is not None, "a model that writes no pictures was refused"
         before = s.tokens[: max(picture_start(s.tokens[: s.prompt], picture.levels) - 1, 0)]
@@ -120,7 +124,7 @@ class Randar(Strategy):
     def step(self, s: State) -> Move:
         clock = s.target.executor
         started = clock.mark()
-        if s.scratch.cells.is_full:  # a fork may write on
+        if s.scratch.cells.is_full:  # a fork may continue writing
             self.begin(s)
         run: _Groups = s.scratch
         group = run.groups.pop(0)
@@ -137,14 +141,17 @@ class Randar(Strategy):
         return plain_move(s, emitted, end, started, verified, details=[settled])
 
     def _tokens_to_read(self, s: State, run: _Groups) -> list[int]:
-        """What a pass reads before it asks: the last group's levels behind their instructions, the first of which has been
-        read; at the beginning what stands before the picture, and the cells that the prompt gives."""
+        """The tokens that a pass reads before its new instructions: the last group's levels behind their instructions.
+
+        The first of these instructions has been read already. At the beginning, it is the text before the picture, and the
+        cells that the prompt gives.
+        """
         pairs = [x for cell in run.last for x in (run.cells.picture.cells[cell], run.cells.level(s, cell))]
         return pairs[1:] if run.asked else [s.tokens[run.cells.begin - 1], *pairs]
 
 
 def _instruction_feed(s: State, read: list[int], asked: list[int]) -> Feed:
-    """A chain behind what was read, and instructions that all stand behind it and do not see each other."""
+    """A chain behind the cached tokens, and instructions that all have the position behind it and do not see each other."""
     start = len(s.target.tokens)
     device = s.target.decoder.device
     chain = len(read)

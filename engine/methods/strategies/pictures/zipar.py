@@ -25,7 +25,7 @@ from decodescope.engine.trace.details.picture_passes import zipar_passes
 
 @dataclass
 class _PictureRows:
-    """passes: the cells of each to come;  waiting: cells whose entry is another token's"""
+    """passes: the cells of each remaining pass;  waiting: cells with a stand-in's entry"""
 
     cells: Cells
     passes: list[list[int]]
@@ -47,16 +47,18 @@ ROWS = cells_form(
 
 @component
 class Zipar(Strategy):
-    """The first row of a picture is written cell by cell. Behind it each row begins once the one above has `window` cells, and
-    a pass writes one cell of every row that is alive: 2 W + (H - 2) window passes for H rows of W cells, where plain decoding
-    takes H W. A row of the pass stands at its place in the picture, and sees all entries and rows of the pass that stand before
-    it there; of cells that are still open there are none. The first cell of a row is read off the cell before it, the last of
-    the row above, which is not there yet: the latest token of that row is fed in its place as a stand-in. Once the real one is
-    known the stand-in's entry is dropped and the real token is fed beside the next cells. A window as wide as the picture is
-    plain decoding, and with the same seed it draws the same cells: the coins of a cell are those of its place.
+    """Write several rows of a picture in parallel.
 
-    Lossy: a cell of a later row does not see the right part of the rows above. As in the authors' code the second row waits for
-    the whole first one. Beside it: there the places that are still open hold zeros that attention reads; here no row sees them.
+    The first row is written cell by cell. Each later row begins once the one above has `window` cells, and a pass writes one
+    cell of every active row. This takes 2 W + (H - 2) window passes for H rows of W cells; plain decoding takes H W. A row of
+    the pass has the position of its cell in the picture, and sees all earlier entries and rows of the pass; open cells have
+    none. The first cell of a row is predicted from the cell before it, the last of the row above, which does not exist yet. The
+    latest token of that row is fed instead, as a stand-in. Once the real token is known, the stand-in's entry is dropped and
+    the real token is fed together with the next cells. A window as wide as the picture is plain decoding. With the same seed it
+    draws the same cells, because the random numbers of a cell depend only on its place.
+
+    Lossy: a cell of a later row does not see the right part of the rows above. As in the authors' code, the second row waits
+    for the whole first one. A difference: there, open places hold zeros that attention reads; here no row sees them.
     """
 
     title = "ZipAR"
@@ -85,7 +87,7 @@ class Zipar(Strategy):
         width = cells.picture.width
         if (
             len(s.target.tokens) != len(s.tokens) - 1 or not s.target.cache.layers[0].in_order
-        ):  # a fork writes on
+        ):  # a fork continues writing
             s.target.truncate(0)
             if s.tokens[:-1]:
                 s.target.read(s.tokens[:-1], "catch_up")
@@ -95,7 +97,7 @@ class Zipar(Strategy):
     def step(self, s: State) -> Move:
         clock = s.target.executor
         started = clock.mark()
-        if s.scratch.cells.is_full:  # a fork may write on
+        if s.scratch.cells.is_full:  # a fork may continue writing
             self.begin(s)
         rows: _PictureRows = s.scratch
         cells, due = rows.cells, rows.passes.pop(0)
@@ -119,8 +121,10 @@ class Zipar(Strategy):
         return plain_move(s, emitted, end, started, verified, details=[settled])
 
     def _read_cells(self, s: State, tokens: list[int], places: list[int]) -> Tensor:
-        """Logits float [T, V] of `tokens` at their `places`, ascending: each sees what stands before it. One row behind all
-        that was read is the pass of plain decoding."""
+        """Logits float [T, V] of `tokens` at their `places`, ascending; each sees everything before it.
+
+        A single row behind all cached tokens is the pass of plain decoding.
+        """
         device = s.target.decoder.device
         if len(places) == 1 and s.target.cache.layers[0].in_order:
             return s.target.forward(Feed.causal_chain(tokens, places[0], device))[0]
@@ -135,11 +139,13 @@ class Zipar(Strategy):
 
 
 def _drop_entry(lane: Lane, place: int) -> None:
-    """Drop the entry of the token that was fed at `place` of the text for another one, as if it had never been read. The newest
-    entry moves into its slot."""
+    """Drop the entry of the stand-in that was fed at `place` of the text, as if it had never been read.
+
+    The newest entry moves into its slot.
+    """
     slot = int((lane.cache.layers[0].positions()[0, 0] == place).nonzero())
     for store in lane.cache.layers:
-        log, store.evicted = store.evicted, None  # it is no entry of the text
+        log, store.evicted = store.evicted, None  # it is not an entry of the text
         store.evict_same([slot])
         store.evicted = log
     lane.cache.length -= 1

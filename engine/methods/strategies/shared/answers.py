@@ -1,4 +1,4 @@
-"""Answers: whole texts that a model writes behind a prompt, several at once, with what it thought of their tokens."""
+"""Answers: whole texts that a model writes behind a prompt, several at once, with the probabilities of their tokens."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from decodescope.engine.model.stores.shared_prefix import share_prefix
 
 @dataclass
 class _AnswerWriter:
-    """An answer as it is written: its record, the sampler's state, its coins, and the states that wrote its tokens, where the
-    lane's passes leave them."""
+    """An answer in progress: its record, the sampler's state, its random numbers, and the states that wrote its tokens, if the
+    lane's passes record them.
+    """
 
     answer: Candidate
     state: Any
@@ -31,10 +32,12 @@ class _AnswerWriter:
 def write_answers(
     s: State, lane: Lane, prompt: list[int], copies: int, form: int, states: list[torch.Tensor] | None = None
 ) -> list[Candidate]:
-    """`copies` answers to `prompt`, drawn by the run's sampler; answer i of form f has the coins of a run with the seed that is
-    copies * f + i further on, so it is the text of that run of this model alone. Several hold and read the prompt once. Before
-    each token the state's `between` is told how far it is, which may end the run. states: gets those
-    that wrote each answer, float [A, d], where the lane's passes leave them."""
+    """Write `copies` answers to `prompt`, drawn by the run's sampler.
+
+    Answer i of form f uses the random numbers of a run with the seed plus copies * f + i, so it is the text of that run of this
+    model alone. Several answers hold and read the prompt once. Before each token the state's `between` gets the progress, and
+    may end the run. states: receives the states that wrote each answer, float [A, d], if the lane's passes record them.
+    """
     if len(prompt) > 1 and len(lane.tokens) < len(prompt) - 1:
         lane.read(prompt[:-1], "prefill", s.chunk_callback(lane.name))
     if copies > 1:
@@ -57,7 +60,7 @@ def write_answers(
 
 
 def _write_next_tokens(s: State, lane: Lane, prompt: list[int], alive: list[_AnswerWriter]) -> None:
-    """One token more for each answer that goes on, in one pass."""
+    """Write one more token of each unfinished answer, in one pass."""
     written, device = len(alive[0].answer.tokens), lane.decoder.device
     at = len(prompt) - 1 + written
     roots = [x.answer.tokens[-1] if written else prompt[-1] for x in alive]

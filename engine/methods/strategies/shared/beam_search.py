@@ -1,4 +1,4 @@
-"""Search: beam searches side by side behind one prompt, whose hypotheses one pass reads; alone, or in groups that part."""
+"""Beam search: one or several searches behind one prompt, with one pass for all hypotheses; groups may diverge."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ from .hypotheses import (
 
 
 def share_prefixes(s: State, plan: str, block: int) -> None:
-    """Let hypotheses share what they have in common, as a tree, where nothing takes entries out of the cache, chooses among
-    them or packs them."""
+    """Let hypotheses share their common entries, as a tree, unless a part evicts, selects or packs cache entries."""
     if not s.target.policy.does and not s.target.kv_compression.does:
         branch_cache(s.target.cache, cast(TreePlan, plan), block)
 
@@ -38,8 +37,8 @@ def share_prefixes(s: State, plan: str, block: int) -> None:
 class BeamSearch:
     """One beam search of `width` hypotheses, ranked by score / length^alpha.
 
-    alive: hypotheses that go on, best first, and `token_penalties`, what was taken off the rank of each;  finished: the
-    best that have ended, and the fine of each with its tokens;  done: whether nothing that goes on can count any more
+    alive: open hypotheses, best first, and `token_penalties`, the penalty on the rank of each;  finished: the best that have
+    ended, and the penalty of each with its tokens;  done: True if no open hypothesis can matter any more
     """
 
     width: int
@@ -50,13 +49,12 @@ class BeamSearch:
     done: bool = False
 
     def rank(self, hypothesis: Hypothesis) -> float:
-        """What is minimised: minus the score per length^alpha."""
+        """The value to minimise: minus the score per length^alpha."""
         cost: float = -hypothesis[1] / len(hypothesis[0]) ** self.alpha
         return cost
 
     def is_settled(self, longest: int) -> bool:
-        """Whether no hypothesis that goes on can beat the worst finished one, were it to reach `longest` tokens at its
-        present score."""
+        """True if no open hypothesis can beat the worst finished one, even at `longest` tokens with its present score."""
         if len(self.finished) < self.width or not self.alive:
             return not self.alive
         best = max(score for _, score in self.alive)
@@ -64,8 +62,10 @@ class BeamSearch:
         return settled
 
     def extend(self, s: State, sure: Tensor, fine: Tensor | None) -> ExtensionChoice:
-        """Let the best extensions go on, by log-probabilities float64 [B, V] behind the hypotheses, less `fine` [V] for each
-        token, where one is taken, and what was taken before; what was chosen."""
+        """Choose the best extensions by log-probabilities float64 [B, V] behind the hypotheses, and return the choice.
+
+        If penalties apply, `fine` [V] for each token and the earlier penalties are subtracted.
+        """
         texts = [text for text, _ in self.alive]
         scores = sure + sure.new_tensor([score for _, score in self.alive])[:, None]
         worth = None if fine is None else scores - fine - sure.new_tensor(self.fines)[:, None]
@@ -81,22 +81,24 @@ class BeamSearch:
 
 @dataclass
 class _SearchRecord:
-    """What the searches of a step chose. Each row has the number of its search in front, and of those that go on, what their
-    texts were fined."""
+    """The choices of all searches of a step.
+
+    Each row begins with the number of its search; rows that go on have the penalty of their texts.
+    """
 
     kept: list[tuple[int, Extension, float]] = field(default_factory=list)
     ended: list[tuple[int, Extension]] = field(default_factory=list)
     left: list[tuple[int, Extension]] = field(default_factory=list)
 
     def add(self, choice: ExtensionChoice, first: int, number: int, paid: Sequence[float]) -> None:
-        """Take in what a search chose whose hypotheses stand from row `first` on."""
+        """Add the choice of a search with hypotheses from row `first` on."""
         for (parent, token, score), fine in zip(choice.alive, paid, strict=True):
             self.kept.append((number, (first + parent, token, score), fine))
         self.ended += [(number, (first + parent, text[-1], score)) for parent, text, score in choice.ended]
         self.left += [(number, (first + parent, token, score)) for parent, token, score in choice.pruned]
 
     def detail(self, name: str, grouped: bool) -> TreeDetail:
-        """As a trace keeps it. grouped: whether there may be several searches."""
+        """The trace record. grouped: whether there may be several searches."""
         kept = [row[1] for row in self.kept]
         ended = [row[1] for row in self.ended]
         left = [row[1] for row in self.left]
@@ -110,11 +112,11 @@ class _SearchRecord:
 def extend_searches(
     s: State, searches: Sequence[BeamSearch], name: str, strength: float | None = None
 ) -> Move:
-    """One token more for every hypothesis of all searches, by one pass. The text is emitted at the end, the best by rank.
+    """Extend every hypothesis of all searches by one token, in one pass; at the end, emit the best text by rank.
 
-    name: of the detail that is recorded
-    strength: what each search takes off the rank of a token for every time that a search before it chose it in this step, in
-    nats; None: there is one search alone. A search that is done leaves the batch with the next step.
+    - name: of the recorded detail
+    - strength: the penalty on a token's rank, in nats, for every time that an earlier search chose it in this step; None: there
+      is only one search. A search that is done leaves the batch with the next step.
     """
     clock, started = s.target.executor, s.target.executor.mark()
     texts = [text for one in searches for text, _ in one.alive]
@@ -153,7 +155,7 @@ def extend_searches(
 
 
 def token_penalties(taken: Counter[int], strength: float, like: Tensor) -> Tensor:
-    """float64 [V]: what is taken off each token, which was chosen `taken` times in this step."""
+    """float64 [V]: the penalty of each token, from the tokens `taken` so far in this step."""
     fine = like.new_zeros(like.shape[1])
     if taken:
         fine[[*taken]] = strength * like.new_tensor([*taken.values()])

@@ -1,4 +1,4 @@
-"""Beginnings of texts behind one prompt: each is read once, whoever comes by."""
+"""Beginnings of texts behind one prompt: each is read once, however many texts pass through it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ from decodescope.engine.trace.records.events import EndReason
 
 @dataclass(eq=False)
 class Beginning:
-    """A beginning of texts. depth: its tokens;  ends: why a text ends with it
-    branch: that holds its entries, once it was read;  offers, priors: its likeliest next tokens, and what they share of 1"""
+    """A beginning of texts.
+
+    - depth: its number of tokens;  ends: why a text ends with it
+    - branch: holds its entries, once it was read;  offers, priors: its likeliest next tokens, and their normalised
+      probabilities
+    """
 
     token: int
     parent: Beginning | None
@@ -28,12 +32,12 @@ class Beginning:
 
     @property
     def tokens(self) -> list[int]:
-        """From the prompt's end to here."""
+        """The tokens from the prompt's end to here."""
         return [] if self.parent is None else [*self.parent.tokens, self.token]
 
 
 class Beginnings:
-    """All texts that were begun behind a prompt: each beginning is read once, and its entries are held for all that go on."""
+    """All texts begun behind a prompt: each beginning is read once, and its entries are held for all continuations."""
 
     def __init__(self, s: State, k: int):
         self.s = s
@@ -46,7 +50,7 @@ class Beginnings:
         self._read_last_token(self.root)
 
     def extend(self, place: Beginning, token: int) -> Beginning:
-        """The beginning with one token more, read if nobody has done so and a text may go on there."""
+        """The beginning with one more token; it is read if it was not read before and a text may continue there."""
         if token not in place.next:
             stops = self.s.stop.find_stop(place.tokens, [token]) is not None
             longer = Beginning(
@@ -65,7 +69,7 @@ class Beginnings:
         return place.next[token]
 
     def _read_last_token(self, place: Beginning) -> None:
-        """One pass over a beginning's last token: what may follow it."""
+        """Run one pass over a beginning's last token, to find the next tokens."""
         assert place.branch is not None
         at = self.branches.alive.index(place.branch)
         logits: Tensor = self.branches.step_all_logits()[at][-1]  # [V]
@@ -82,7 +86,7 @@ class Beginnings:
         return place
 
     def keep_only(self, place: Beginning) -> None:
-        """Hold the entries of one text alone."""
+        """Keep only the entries of one text."""
         at = place.parent
         assert at is not None and at.branch is not None and place.branch is None, (
             "the last token of a text is not read"

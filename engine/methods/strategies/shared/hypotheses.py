@@ -1,4 +1,4 @@
-"""Hypotheses: several texts behind one prompt, which a search extends by a token a step; and the best extensions of them."""
+"""Hypotheses: several texts behind one prompt, extended by one token per step, and the choice of their best extensions."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ HYPOTHESES = TreeForm(
     check="beam_search",
 )
 
-Hypothesis = tuple[list[int], float]  # tokens behind the prompt, and the sum of their log-probabilities
-Ending = tuple[int, list[int], float]  # the same, which hypothesis it went on from in front
-Extension = tuple[int, int, float]  # which hypothesis, by what token, and the sum with it
+Hypothesis = tuple[list[int], float]  # tokens behind the prompt, and their total log-probability
+Ending = tuple[int, list[int], float]  # (index of the extended hypothesis, tokens, total)
+Extension = tuple[int, int, float]  # (index of the hypothesis, the new token, total with it)
 
 
 def read_hypotheses(s: State, texts: list[list[int]]) -> Tensor:
-    """float [B, V]: the logits behind each text, whose last token is read, all in one pass; that is committed afterwards."""
+    """float [B, V]: the logits behind each text. One pass reads the last token of all texts, which is then committed."""
     device, written = s.target.decoder.device, len(texts[0])
     roots = [text[-1] if text else s.tokens[-1] for text in texts]
     position = len(s.tokens) - 1 + written
@@ -93,7 +93,7 @@ def read_hypotheses(s: State, texts: list[list[int]]) -> Tensor:
 
 @dataclass
 class ExtensionChoice:
-    """The extensions that go on, best first; those that ended before the last of them; and the next best, which were left."""
+    """The extensions that go on, best first; those that ended before the last of them; and the next best, dropped ones."""
 
     alive: list[Extension] = field(default_factory=list)
     ended: list[Ending] = field(default_factory=list)
@@ -108,7 +108,7 @@ def hypotheses_record(
     last: str = "left",
     **more: list[Any],
 ) -> TreeDetail:
-    """The hypotheses of a step as a trace keeps them: those that go on, those that ended, and those that were left.
+    """The trace record of a step's hypotheses: those that go on, those that ended, and those that were dropped.
 
     last: the outcome of these;  more: further columns
     """
@@ -122,11 +122,13 @@ def hypotheses_record(
 def choose_extensions(
     s: State, texts: list[list[int]], scores: Tensor, width: int, worth: Tensor | None = None
 ) -> ExtensionChoice:
-    """Of all extensions by `scores` (float64 [B, V], sums of log-probabilities) the best `width` that go on; what ends a text
-    counts where it is better than the last of them. worth: by what they are ranked, where that is not the score.
+    """Choose the best `width` extensions that go on, of all extensions by `scores` (float64 [B, V], sums of log-probabilities).
 
-    Of n stop ids each text ends by n extensions at most, so among the best width * (n + 1) enough go on. A text to stop at
-    may end it by any token, and then further ones are looked at until enough are found.
+    An extension that ends a text counts if it is better than the last of them. worth: the ranking value, if it is not the
+    score.
+
+    With n stop ids, at most n extensions of each text end it, so enough of the best width * (n + 1) go on. With stop texts any
+    token may end a text. Then further extensions are considered until there are enough.
     """
     rank = (scores if worth is None else worth).flatten()
     count = min(width * (1 + max(1, len(s.stop.tokens))), len(rank))

@@ -1,4 +1,4 @@
-"""Passage: the part of a prompt that stands between two texts."""
+"""Passage: the part of a prompt between two texts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from .strategy_text import ids_of
 
 
 def find_passage(s: State, name: str, after: str, until: str) -> tuple[int, int]:
-    """The positions of the first whole token of the prompt behind the last `after` that stands before the last `until`, and of
-    the one behind the last token before that. An empty text is not looked for. name: of the part whose knobs they are. Raises
-    EngineFault."""
+    """Find the (start, stop) positions of the passage in the prompt; an empty text is not searched for.
+
+    The passage has the whole tokens before the last `until`, and behind the last `after` before that. name: the part with these
+    knobs. Raises EngineFault.
+    """
     pieces = s.stop.pieces or (lambda token: b"<%d>" % token)
     begins, ends = (
         x.encode() if s.stop.pieces else b"".join(map(pieces, ids_of(s, x))) for x in (after, until)

@@ -1,4 +1,4 @@
-"""Ahead: tokens that begin before the one in front of them has ended; what `predictive` and `speed` are made of."""
+"""Pipeline: tokens that begin before the token in front of them has ended; shared by `predictive` and `speed`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.exits import ExitHeads
 from decodescope.engine.model.layers.partial_pass import LazyLogits
 
-# what a token in flight is at the end of a step
+# the state of a token in flight at the end of a step
 READ = "read"
 GOES_ON = "goes on"
 DROPPED = "dropped"
@@ -35,13 +35,13 @@ TICKS = {
     "plain": Note("series", "plain decoding", "ticks", "of as many tokens, one layer after another"),
     "work": Note("series", "work", "layers", "run in the step by the token and by all guesses"),
     "simulated": Note("set", "a tick", what="what the ticks of this simulated clock are"),
-}  # what a strategy with a simulated clock of layers tells (engine/trace/checks/pipeline.py)
+}  # notes of a strategy with a simulated clock of layers (engine/trace/checks/pipeline.py)
 
 
 class ExitGuess(AdaptiveDepth):
-    """No rule: in front of layer d a pass is asked for its likeliest next tokens, and goes on. So is a state, by `ask`.
+    """Guess the likeliest next tokens in front of layer d, without ending the pass; `ask` does the same for a state.
 
-    tokens: the guesses, likeliest first;  sure: of each, its probability there
+    tokens: the guesses, likeliest first;  sure: the probability of each at the exit
     """
 
     def __init__(self, s: State, d: int, count: int, trained: bool):
@@ -57,7 +57,7 @@ class ExitGuess(AdaptiveDepth):
         return False
 
     def ask(self, x: Tensor) -> None:
-        """Guess by the state x [1, 1, d_model] that enters layer d, which the lane's last pass has left."""
+        """Guess from the state x [1, 1, d_model] that enters layer d, from the lane's last pass."""
         decoder = self._state.target.decoder
         self._read_guesses(x, decoder.lazy_logits(x))
         self.record_test(logits=1)
@@ -72,7 +72,7 @@ class ExitGuess(AdaptiveDepth):
         self.sure = [round(x, 4) for x in logits.softmax(-1)[self.tokens].tolist()]
 
     def record_test(self, logits: int | None = None) -> None:
-        """Say of the lane's last pass that it was asked; logits: rows of it that were unembedded, if not all."""
+        """Record the test in the lane's last pass; logits: its unembedded rows, if not all."""
         record = self._state.target.passes[-1]
         record.tests = [self._at]
         record.asks = "head"
@@ -82,11 +82,11 @@ class ExitGuess(AdaptiveDepth):
 
 @dataclass
 class TokensInFlight:
-    """Tokens that have begun behind a text, each a guess, and what the layers that they have run made of them.
+    """Guessed tokens that have begun behind a text, with the keys, values and states of the layers that they have run.
 
-    text: prompt and text, to the first of them;  tokens, sure: those that follow it, and their probabilities at the exit
-    kv: by layer float [2, B, H_kv, m, D], of the first m that have run it;  states: float [1, 1, d_model] of each that has run
-    one, which enter the layer above
+    - text: prompt and text, up to the first of them;  tokens, sure: the following ones, and their probabilities at the exit
+    - kv: by layer float [2, B, H_kv, m, D], of the first m that have run it;  states: float [1, 1, d_model] of each that has
+      run a layer, which enter the layer above
     """
 
     text: list[int]
@@ -97,8 +97,9 @@ class TokensInFlight:
 
     @classmethod
     def from_branch(cls, lane: Lane, text: list[int], states: Tensor, at: int) -> TokensInFlight:
-        """Branch number `at` of several side by side, whose rows are pending behind the root's in the layers that `states`
-        left."""
+        """Take branch number `at` of several parallel ones; their rows are pending behind the root's, in the layers of
+        `states`.
+        """
         stores = [store for store in lane.cache.layers if store.m > 1]
         rows = [store.newest_rows(states.shape[1])[:, :, :, at : at + 1].clone() for store in stores]
         return cls(text, rows, [states[:, at : at + 1]])
@@ -107,12 +108,12 @@ class TokensInFlight:
     def from_chain(
         cls, lane: Lane, text: list[int], states: Sequence[Tensor], tokens: list[int], sure: list[float]
     ) -> TokensInFlight:
-        """One behind the other, whose rows are pending behind the root's."""
+        """Take a chain of tokens; its rows are pending behind the root's."""
         rows = [store.newest_rows(store.m - 1).clone() for store in lane.cache.layers if store.m > 1]
         return cls(text, rows, [*states], tokens, sure)
 
     def restore_pending(self, lane: Lane) -> None:
-        """Let all but the first be pending again, behind it."""
+        """Make all but the first pending again, behind it."""
         for store, kv in zip(lane.cache.layers, self.kv, strict=False):
             if (count := kv.shape[3] - 1) > 0:
                 at = torch.arange(len(self.text), len(self.text) + count, device=kv.device)
@@ -121,7 +122,7 @@ class TokensInFlight:
 
 @dataclass
 class Pipeline:
-    """What goes from one step to the next: tokens ahead that were right so far; ticks, tokens read and layers run so far."""
+    """The state between steps: tokens in flight that were right so far; ticks, tokens read and layers run so far."""
 
     ahead: TokensInFlight | None = None
     clock: int = 0
@@ -129,14 +130,15 @@ class Pipeline:
     work: int = 0
 
     def layers_done(self, s: State) -> int:
-        """Layers that the root has run already. A text that was changed meanwhile has no root that began."""
+        """The number of layers that the root has run already; 0 if the text was changed in the meantime."""
         if self.ahead is not None and self.ahead.text != s.tokens:
             self.ahead = None
         return 0 if self.ahead is None else len(self.ahead.kv)
 
     def resume_root(self, s: State) -> Feed:
-        """The root as a pass that goes on where it stands, its rows pending again; or from layer 0, where somebody asks for
-        what happens in the layers below."""
+        """A pass that continues the root from its layer, with its rows pending again; or from layer 0, if a part needs data
+        from the layers below.
+        """
         feed = Feed.causal_chain([s.tokens[-1]], len(s.tokens) - 1, s.target.decoder.device)
         if self.ahead is not None and not s.target.needs:
             for store, kv in zip(s.target.cache.layers, self.ahead.kv, strict=False):
@@ -147,8 +149,10 @@ class Pipeline:
     def tick(
         self, head: int, exit: int, layers: int, flight: Sequence[tuple[int, int, int, str]]
     ) -> dict[str, Any]:
-        """Go on by a step whose root had `head` of the layers behind it; figures for the trace. flight: of each token in it,
-        the root first, its lane, the layers that it ran, its id and what became of it."""
+        """Count a step with a root that had run `head` of the layers; return the figures for the trace.
+
+        flight: for each token of the step, the root first: its lane, the layers that it ran, its id and its outcome.
+        """
         ticks, work = layers - head, sum(ran for _, ran, _, _ in flight)
         self.clock += ticks
         self.tokens += 1
@@ -168,7 +172,7 @@ class Pipeline:
 
 
 def guesses_feed(draft: Draft, position: int, device: torch.device) -> Feed:
-    """The guesses of one position side by side, behind the root, which is pending: each sees that and itself."""
+    """A pass with the guesses of one position in parallel, behind the pending root; each sees the root and itself."""
     k = len(draft)
     tokens = torch.tensor([draft.tokens], device=device)
     visible = torch.cat([torch.ones(k, 1), torch.eye(k)], 1).bool()[None].to(device)

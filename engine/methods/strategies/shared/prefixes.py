@@ -1,4 +1,4 @@
-"""Prefixes: a trie of texts that were begun under a grammar, and what of each prefix's mass may still end in a text of it."""
+"""Prefixes: a trie of texts under a grammar, with the share of each prefix's mass that may still end in a text of it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from decodescope.engine.decoding.bases.sampler import Sampler
 
 @dataclass
 class GrammarPrefix:
-    """A text whose next token's law is known.
+    """A text with a known next-token distribution.
 
     ids:  int64 [C], the tokens that may follow, ascending;  z: float [C], their logits;  total: the logarithm of the sum of exp
-          of all logits of the vocabulary: ln p(v|u) = z - total
-    states: of the sampler's stages behind it;  below: place in `ids` -> number of the prefix with that token behind it
-    above: number of the prefix before it, -1: none
+    of all logits of the vocabulary: ln p(v|u) = z - total
+    - states: of the sampler's stages behind it;  below: place in `ids` -> number of the prefix with that token behind it
+    - above: number of the prefix before it, -1: none
     """
 
     ids: Tensor
@@ -30,14 +30,16 @@ class GrammarPrefix:
 
 
 class GrammarPrefixes:
-    """All prefixes by number, 0 the empty one, and of each ln c~(u), an upper bound of the logarithm of the probability c(u)
-    that what the model writes behind u is allowed to its end.
+    """All prefixes by number (0: the empty one), each with ln c~(u).
 
-    c~ = 1 where nobody has looked; behind a prefix that is known c~(u) = sum over v that may follow of p(v|u) c~(uv). A text
-    that has ended, or that the limit cuts, has c = 1. In logarithms: behind 200 tokens of a grammar of rare words c is less
-    than any double. A known prefix takes a logit for each token that may follow; equal sets of tokens are one tensor.
+    This is an upper bound of the logarithm of c(u), the probability that the model's continuation of u is allowed to its end.
 
-    texts: so many were drawn
+    c~ = 1 for an unread prefix. For a known prefix, c~(u) is the sum over the allowed next tokens v of p(v|u) c~(uv). A text
+    that has ended, or that the limit cuts, has c = 1. Values are logarithms, because behind 200 tokens of a grammar of rare
+    words c is less than any double. A known prefix takes a logit for each token that may follow; equal sets of tokens share one
+    tensor.
+
+    texts: the number of drawn texts
     """
 
     def __init__(self) -> None:
@@ -50,8 +52,11 @@ class GrammarPrefixes:
         return len(self.every)
 
     def add(self, logits: Tensor, fits: Tensor, states: list[Any], above: int, place: int) -> int:
-        """A prefix of which the model gave `logits` (float [V], as they are drawn from) for the next token, of which those may
-        follow that `fits` (bool [V]) says: token number `place` of prefix `above`, -1: the empty one. Its number."""
+        """Add a prefix with its next-token `logits` (float [V], as used for draws), and return its number.
+
+        `fits` (bool [V]) marks the allowed next tokens. The prefix is token number `place` of prefix `above`; -1: the empty
+        one.
+        """
         key = fits.cpu().numpy().tobytes()
         ids = self._sets.setdefault(key, fits.nonzero()[:, 0])
         number, total = len(self.every), float(logits.double().logsumexp(-1))
@@ -76,13 +81,13 @@ class GrammarPrefixes:
         return logs
 
     def update_bounds(self, number: int) -> None:
-        """Work c~ out anew of a prefix and of all that it goes on from, the longest first."""
+        """Compute c~ again for a prefix and all prefixes above it, the longest first."""
         while number >= 0:
             self.bounds[number] = float(self.weighted_log_probs(number).logsumexp(-1))
             number = self.every[number].above
 
     def find(self, above: int, place: int) -> int | None:
-        """Of the prefix with token number `place` behind prefix `above`, -1: of the empty one; None where it is not known."""
+        """The number of the prefix with token number `place` behind prefix `above` (-1: the empty one); None if unknown."""
         if above >= 0:
             return self.every[above].below.get(place)
         if self.every:
@@ -90,8 +95,10 @@ class GrammarPrefixes:
         return None
 
     def first_choice(self, most: int) -> list[tuple[int, float, float]]:
-        """(token, its probability by the grammar alone, and with c~) at the first place that leaves a choice, or as far on the
-        only way to it as is known: the likeliest tokens by the grammar, `most` at most."""
+        """(token, its probability by the grammar alone, and with c~) for the likeliest tokens by the grammar, at most `most`.
+
+        They are those of the first place with a choice, or of the last known prefix on the only path to it.
+        """
         number = 0
         while len(self.every[number].ids) == 1 and (below := self.every[number].below):
             number = below[0]
@@ -102,7 +109,7 @@ class GrammarPrefixes:
 
 
 def split_constraints(stages: list[Sampler], states: list[Any], logits: Tensor) -> tuple[Tensor, Tensor]:
-    """logits [V] behind all stages that do not constrain, and bool [V]: what those that do leave."""
+    """The logits [V] after all stages that do not constrain, and bool [V]: the tokens that the constraining stages leave."""
     fits = torch.zeros_like(logits)
     for stage, state in zip(stages, states, strict=True):
         if stage.constrains:

@@ -1,4 +1,4 @@
-"""Rounds: a draft model writes ahead of what the target has judged, while the target judges; what `pearl` is made of."""
+"""Rounds: a draft model writes ahead while the target judges earlier tokens; shared code of `pearl`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from decodescope.engine.trace.records.events import Pass
 
 @dataclass
 class DraftBlock:
-    """Drafted tokens that nobody has judged yet.
+    """Drafted tokens that the target has not judged yet.
 
-    laws, u: of each token, what it was drawn from and by which uniform; None: chosen without chance
-    state:   the sampler's after them, by the draft model's logits
+    laws, u: of each token, the distribution and the uniform that it was drawn with; None: chosen without chance state:   the
+    sampler's after them, by the draft model's logits
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -33,17 +33,16 @@ class DraftBlock:
     state: Any = None
 
     def without_first(self) -> DraftBlock:
-        """Without its first token."""
+        """The block without its first token."""
         return DraftBlock(self.tokens[1:], self.laws[1:], self.u[1:], self.state)
 
 
 @dataclass
 class Clocks:
-    """Two clocks that start every round together, and what goes from one round to the next.
+    """Two clocks that start every round together, and the state between rounds.
 
-    ahead:  the block that the next round judges;  run: tokens accepted since the last refusal
-    costs:  lane -> what its passes take; a lane that is not there takes what was measured of each pass
-    sim_us, real_us: both models' time so far, by the clocks and as it was
+    ahead:  the block that the next round judges;  run: tokens accepted since the last rejection costs:  lane -> the time of its
+    passes; a missing lane takes the measured time of each pass sim_us, real_us: both models' time so far, simulated and real
     """
 
     costs: dict[str, LinearPassTime] = field(default_factory=dict)
@@ -55,7 +54,7 @@ class Clocks:
     def record_round(
         self, verdict: Verdict, block: DraftBlock, took: Mapping[str, Sequence[Pass]], real_us: float
     ) -> dict[str, Any]:
-        """Move on by a round that judged the block ahead and wrote `block`, by its passes; figures for the trace."""
+        """Count a round that judged the block ahead and wrote `block`, from its passes; return the figures for the trace."""
         target_us, draft_us = (self._time(lane, took.get(lane, ())) for lane in ("target", "draft"))
         refused, mode = verdict.token is not None, "post" if self.ahead.tokens else "pre"
         drafted, accepted = len(self.ahead.tokens) + len(block.tokens), len(verdict.path)
@@ -86,8 +85,10 @@ class Clocks:
 
 
 class ParallelWork:
-    """Runs `work` in a thread of its own while the body of the `with` runs in this one; waits for both, and raises what either
-    raised."""
+    """Run `work` in a separate thread while the body of the `with` runs in this one.
+
+    It waits for both, and raises what either raised.
+    """
 
     def __init__(self, work: Callable[[], None]):
         self._work = work
@@ -125,14 +126,14 @@ def write_block(s: State, ahead: DraftBlock, count: int) -> DraftBlock:
             break
         logits = tree.read([node], keep=True)[0]
     block.tokens = tree.tokens
-    # of a chain nothing is taken out
+    # nothing is removed from a chain
     block.laws = [law for law, _ in tree.laws] or [None for _ in tree.tokens]
     block.u = tree.u or [None for _ in tree.tokens]
     return block
 
 
 def join_blocks(ahead: DraftBlock, block: DraftBlock, source: str) -> Draft:
-    """What a round judges: the block ahead and the first new token. They may have been written under different samplers."""
+    """The draft of a round: the block ahead and the first new token, which may have been written under different samplers."""
     tokens = [*ahead.tokens, *block.tokens[:1]]
     laws = [*ahead.laws, *block.laws[:1]]
     u = [*ahead.u, *block.u[:1]]
@@ -146,8 +147,10 @@ def join_blocks(ahead: DraftBlock, block: DraftBlock, source: str) -> Draft:
 
 
 def judge_draft(draft: Draft, at: Cursor, chance: Chance) -> Verdict:
-    """Leviathan's test, of siblings one after the other against what is left, without a token of the target's own where a leaf
-    is accepted: `at` needs no row of a leaf. Exact matching under a greedy law."""
+    """Leviathan's test, without a token of the target's own if a leaf is accepted, so `at` needs no row of a leaf.
+
+    Siblings are tested one after the other against the rest of the distribution. Exact matching under a greedy distribution.
+    """
     verdict = Verdict([], None, "bonus")
     while children := draft.children(at.node):
         r = None if at.greedy else at.probs
@@ -173,7 +176,7 @@ def judge_draft(draft: Draft, at: Cursor, chance: Chance) -> Verdict:
 def _test_node(
     draft: Draft, node: int, at: Cursor, r: Tensor | None, chance: Chance
 ) -> tuple[Trial, Tensor | None]:
-    """The test of a node against what is left of the target's law, r [V] (None: the law is greedy), and what is left then."""
+    """Test a node against the rest of the target's distribution, r [V] (None: greedy); return the trial and the new rest."""
     x = draft.tokens[node]
     if r is None:
         ok = x == at.choice

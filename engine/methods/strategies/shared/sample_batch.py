@@ -1,4 +1,4 @@
-"""Drawing: several texts of one prompt, drawn side by side by a pass a token, whose prompt is held and read once."""
+"""Sample batch: several texts of one prompt, drawn together with one pass per token; the prompt is held and read once."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ SAMPLED_TEXTS = TreeForm(
 
 @dataclass(eq=False)
 class Sample:
-    """A text behind the prompt: the sampler's state, its coins, its tokens, the sum of their log-probabilities, and whether it
-    has ended with a token or text that ends texts."""
+    """A text behind the prompt: the sampler's state, its random numbers, its tokens, the sum of their log-probabilities, and
+    whether it has ended with a token or text that ends texts.
+    """
 
     state: Any
     chance: Chance
@@ -55,8 +56,8 @@ class Sample:
 
 @dataclass
 class SampleBatch:
-    """every: all texts, by number; text i has the coins of a run with the seed s + i, so it is that run's text
-    alive: those that go on, in the order of the batch
+    """- every: all texts, by number; text i uses the random numbers of a run with the seed s + i, so it is that run's text
+    - alive: the unfinished texts, in the order of the batch
     """
 
     every: list[Sample]
@@ -64,7 +65,7 @@ class SampleBatch:
 
     @classmethod
     def start(cls, s: State, count: int, plan: str = "prefix", block: int = 128) -> SampleBatch:
-        """`count` texts that have no token yet. plan: how passes read prompt and texts, "prefix" or that of a tree."""
+        """Start `count` empty texts. plan: how passes read prompt and texts, "prefix" or a plan of a tree."""
         s.target.set_needs(Needs())
         if plan == "prefix":
             share_prefix(s.target.cache, count)
@@ -78,12 +79,14 @@ class SampleBatch:
 
     @property
     def token_count(self) -> int:
-        """Tokens of the texts that go on."""
+        """The number of tokens of the unfinished texts."""
         return len(self.alive[0].tokens)
 
     def draw_round(self, s: State) -> tuple[TreeDetail, Any]:
-        """A token of each text that goes on; the record, and the mark of the target's executor behind the pass. One that has
-        ended leaves the batch, and its entries go."""
+        """Draw a token of each unfinished text; return the record, and the mark of the target's executor after the pass.
+
+        A text that has ended leaves the batch, and its entries are freed.
+        """
         device = s.target.decoder.device
         written = self.token_count
         position = len(s.tokens) + written

@@ -10,8 +10,10 @@ from decodescope.engine.model.forward.executor import EngineFault
 
 
 def ids_of(s: State, text: str) -> list[int]:
-    """The ids of `text`; for a model without a tokenizer those that it holds itself, with blanks between, and none if it holds
-    anything else."""
+    """The ids of `text`.
+
+    For a model without a tokenizer, the text holds ids with blanks between them; if it holds anything else, there are none.
+    """
     if s.encode is not None:
         return s.encode(text)
     ids, vocab = text.split(), s.target.decoder.vocab
@@ -19,7 +21,7 @@ def ids_of(s: State, text: str) -> list[int]:
 
 
 def check_room(s: State, length: int, what: str) -> None:
-    """Raise EngineFault where a prompt of `length` tokens leaves no room for an answer. what: is put behind it."""
+    """Raise EngineFault if a prompt of `length` tokens leaves no room for an answer. what: the text that was appended to it."""
     if length >= s.limit:
         raise EngineFault(
             "bad_input",
@@ -30,8 +32,11 @@ def check_room(s: State, length: int, what: str) -> None:
 def fork_threads(
     s: State, writing: ThreadWriter, asked: list[list[int]], most: Sequence[int], what: str
 ) -> list[ThreadState]:
-    """A thread behind the prompt and each of the texts `asked` (ids), which are read; thread i writes at most most[i] tokens,
-    and there are at most as many threads as tokens may be written. what: one of them is called, before its number."""
+    """Fork a thread behind the prompt for each of the texts `asked` (ids), and read these texts.
+
+    Thread i writes at most most[i] tokens, and there are at most as many threads as tokens may be written. what: the name of
+    one thread in messages, before its number.
+    """
     prompt, threads = writing.branches.alive[0], list[ThreadState]()
     for i, ids in enumerate(asked[: writing.budget]):
         check_room(s, len(prompt.tokens) + len(ids), f"{what} {i + 1}")
@@ -43,7 +48,7 @@ def fork_threads(
 
 
 def token_of(s: State, text: str, knob: str) -> int:
-    """The one token that `text` stands for: an id, or the text of a token, a mark's too. Raises EngineFault."""
+    """The one token that `text` names: an id, or the text of a token or mark. Raises EngineFault."""
     vocab = s.target.decoder.vocab
     pieces = s.stop.pieces
     name = s.target.decoder.spec.name

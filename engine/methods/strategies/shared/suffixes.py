@@ -1,4 +1,4 @@
-"""Suffixes: what passes over the suffixes of a passage say of its spans as answers."""
+"""Suffixes: the losses of a passage's spans as answers, from passes over its suffixes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from torch import Tensor
 
 
 class Suffixes:
-    """What the passes over a passage of n tokens have said of its spans of at most T.
+    """The results of the passes over a passage of n tokens, for its spans of at most T tokens.
 
-    losses:  float64 [n, T], L + e, NaN where there is no span
-    likely:  int64 [n, T], the model's likeliest token behind a span, -1 where there is none;  closes: and the likeliest end
+    losses:  float64 [n, T], L + e, NaN where there is no span likely:  int64 [n, T], the model's likeliest token behind a span,
+    -1 where there is none;  closes: the likeliest end
     """
 
     def __init__(self, n: int, longest: int):
@@ -21,8 +21,11 @@ class Suffixes:
     def add_rows(
         self, rows: Tensor, tokens: Tensor, at: tuple[Tensor, Tensor], first: Tensor, over: Tensor
     ) -> None:
-        """What a pass says. rows: logits [R, V] of `tokens` [R], whose suffix and place in it are `at`, suffix by suffix
-        first: of each suffix the logarithm of the probability of its first token, [n];  over: ids that end an answer"""
+        """Add the results of a pass.
+
+        - rows: logits [R, V] of `tokens` [R]; `at` is the suffix and the place in it of each, suffix by suffix
+        - first: the log-probability of the first token of each suffix, [n];  over: ids that end an answer
+        """
         law, (own, deep) = rows.double().log_softmax(-1), at
         gained = first.new_zeros(self.losses.shape)
         gained[own, deep] = torch.where(
@@ -39,8 +42,10 @@ class Suffixes:
             table[i, k] = values.cpu().numpy()
 
     def greedy_span(self, token: int, passage: list[int], ends: frozenset[int]) -> tuple[int, int] | None:
-        """(first, tokens) of the span that is greedy decoding's answer, whose first token is `token`; None: it leaves the
-        passage, or is longer than spans may be."""
+        """(first, tokens) of the span that greedy decoding answers, starting with `token`.
+
+        None: the answer leaves the passage, or is longer than spans may be.
+        """
         length, begun = 0, list(range(len(passage)))
         while token not in ends:
             fits = length < self.likely.shape[1]

@@ -1,4 +1,4 @@
-"""Turns of two models on one text: what either has not read it catches up on when it is asked."""
+"""Turns of two models on one text: a model catches up on unread text when its turn comes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ def prefill_model(s: State, size: Size) -> None:
 
 
 def ask_lane(lane: Lane, tokens: list[int]) -> tuple[Tensor, int]:
-    """The logits float [V] that a lane gives behind `tokens`, which begin with what it has read, and how many rows it had to
-    catch up on: all but the last token's, in one block."""
+    """The logits float [V] of a lane behind `tokens`, which begin with what it has read, and how many rows it caught up on.
+
+    These are all rows but the last token's, in one block.
+    """
     missed = len(tokens) - 1 - len(lane.tokens)
     if missed:
         return lane.read(tokens), missed
@@ -41,7 +43,8 @@ def ask_lane(lane: Lane, tokens: list[int]) -> tuple[Tensor, int]:
 
 class TurnToken(NamedTuple):
     """A token of one model: logits float [1, V], how it was chosen, rows caught up on, the sampler's state before it, and the
-    mark of the clock behind the pass."""
+    mark of the clock after the pass.
+    """
 
     logits: Tensor
     verdict: Verdict
@@ -51,7 +54,7 @@ class TurnToken(NamedTuple):
 
 
 def write_token(s: State, size: Size) -> TurnToken:
-    """The next token, as plain decoding by one of the models draws it, not yet part of the text."""
+    """The next token as plain decoding by one of the models draws it; it is not yet part of the text."""
     lane = lane_of(s, size)
     row, caught = ask_lane(lane, s.tokens)
     logits = row[None]
@@ -65,8 +68,10 @@ def write_token(s: State, size: Size) -> TurnToken:
 
 
 def write_ahead(s: State) -> tuple[list[int], list[float], int]:
-    """What the small model writes in a row, greedily, until it is not sure enough, the text ends, or the router's reach is:
-    its tokens, its largest probability at each place that it was asked about, and the rows that it had to catch up on."""
+    """Let the small model write greedily until its confidence is too low, the text ends, or the router's reach is exhausted.
+
+    Returns its tokens, its largest probability at each tested place, and the number of rows that it caught up on.
+    """
     lane = lane_of(s, "small")
     text = list(s.tokens)
     before = 0
@@ -88,7 +93,7 @@ def write_ahead(s: State) -> tuple[list[int], list[float], int]:
 
 
 def router_conflict(name: str, method: MethodView, what: str) -> str | None:
-    """Why a router cannot decide for the strategy `name` about a token or an answer; None if it can."""
+    """Why a router cannot decide on a token or an answer for the strategy `name`; None if it can."""
     router = method.router
     if what in router.of:
         return None

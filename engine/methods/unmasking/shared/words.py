@@ -1,4 +1,4 @@
-"""Words: why a place of a canvas was settled, where several selectors give the same reason."""
+"""Reasons for settling a place of a canvas, shared by several unmasking rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times: what the blocks of a model take at every width, and the widths that meet a time with the least error."""
+"""Block times: the time of a model's blocks at every width, and the widths that meet a time with the least error."""
 
 from __future__ import annotations
 
@@ -26,15 +26,18 @@ CELLS = 4000
 
 @dataclass(frozen=True)
 class BlockTimes:
-    """Microseconds in a pass. rest: of what is in no block;  attn: of an attention block with 0, 1, 2, ... query heads;  ffn:
-    (columns, microseconds) of a feed-forward block, ascending"""
+    """Microseconds in a pass.
+
+    rest: everything outside blocks;  attn: an attention block with 0, 1, 2, ... query heads;  ffn: (columns, microseconds) of a
+    feed-forward block, ascending
+    """
 
     rest: float
     attn: tuple[float, ...]
     ffn: tuple[tuple[int, float], ...]
 
     def time_of(self, block: int, width: int) -> float:
-        """Of a block (0: attention, 1: feed-forward) of that width; between two that were measured along a line."""
+        """The time of a block (0: attention, 1: feed-forward) of that width; linear between two measured widths."""
         if not block:
             return self.attn[width]
         below = max((x for x in self.ffn if x[0] <= width), default=(0, 0.0))
@@ -43,16 +46,16 @@ class BlockTimes:
         return below[1] + share * (above[1] - below[1])
 
     def fits(self, spec: ModelSpec) -> bool:
-        """Whether it has every width of that model."""
+        """Whether the table has every width of that model."""
         return len(self.attn) == spec.n_heads + 1 and bool(self.ffn) and self.ffn[-1][0] == spec.d_ff
 
     def record(self) -> str:
-        """What `load_times` reads."""
+        """The text that `load_times` reads."""
         return json.dumps(asdict(self))
 
 
 def load_times(path: str, spec: ModelSpec, knob: str) -> BlockTimes:
-    """A table that was kept. Raises ParamError."""
+    """Load a stored table. Raises ParamError."""
     try:
         times = _parse_times(json.loads(Path(path).read_text("utf-8")))
     except (OSError, ValueError) as error:
@@ -67,7 +70,7 @@ def load_times(path: str, spec: ModelSpec, knob: str) -> BlockTimes:
 
 
 def _parse_times(kept: Any) -> BlockTimes:
-    """Of what a file held. Raises ValueError."""
+    """Parse the content of a file. Raises ValueError."""
     if isinstance(kept, dict) and {"rest", "attn", "ffn"} <= {*kept} and isinstance(kept["attn"], list):
         pairs: list[Any] = kept["ffn"] if isinstance(kept["ffn"], list) else [None]
         if all(isinstance(x, list) and len(x) == 2 for x in pairs):
@@ -79,7 +82,9 @@ def _parse_times(kept: Any) -> BlockTimes:
 
 
 def measured_widths(whole: int) -> list[int]:
-    """Columns at which a feed-forward block is measured and cut: nine tenths of the ones before, to a sixteenth; and none."""
+    """Numbers of columns at which a feed-forward block is measured and cut: each nine tenths of the last, to a sixteenth; and
+    0.
+    """
     steps, now = [whole], whole * FALL
     while now > whole / LEAST and round(now) < steps[-1]:
         steps.append(round(now))
@@ -88,8 +93,10 @@ def measured_widths(whole: int) -> list[int]:
 
 
 def measure_times(model: Decoder, rows: int) -> BlockTimes:
-    """Of passes over so many rows on this machine: of models whose blocks of one kind all have one width and the others are
-    gone, less one without any."""
+    """Measure passes over `rows` rows on this machine.
+
+    The measured models have blocks of only one kind, all with one width. The time of a model without any blocks is subtracted.
+    """
     spec = model.spec
     shape, every = (spec.n_layers, 2), measured_widths(spec.d_ff)[1:]
 
@@ -114,8 +121,10 @@ def measure_times(model: Decoder, rows: int) -> BlockTimes:
 
 
 def choose_within_budget(options: Sequence[Sequence[tuple[float, float]]], budget: float) -> list[int]:
-    """Of each block's options (time, error) one, so that the times sum to `budget` at most and the errors to the least: a
-    dynamic programme over the time, in 4,000 cells, into which each time is rounded up. Empty where none fits."""
+    """Choose one option (time, error) per block, so that the times sum to at most `budget` with the least sum of errors.
+
+    A dynamic programme over the time, in 4,000 cells; each time is rounded up to cells. Empty if no choice fits.
+    """
     least = torch.full((CELLS + 1,), torch.inf, dtype=torch.float64)
     least[0] = 0
     steps = list[torch.Tensor]()

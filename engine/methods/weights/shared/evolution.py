@@ -1,4 +1,4 @@
-"""Evolution: the search of EvoPress over lists of blocks that a model may do without."""
+"""Evolution: EvoPress's search over lists of removable blocks."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from typing import NamedTuple
 
 from decodescope.engine.model.layers.partial_pass import Skip
 
-# Asked when a stage begins, by its number: what says how far a plan is from the whole model, the less the better.
+# Called with the number of a stage when it begins; returns the function that measures a plan's distance from the whole model
+# (smaller is better).
 Judge = Callable[[int], Callable[["BlockPlan"], float]]
 
 
 class BlockPlan(NamedTuple):
-    """Blocks that are left out, ascending."""
+    """The blocks that are left out, ascending."""
 
     attn: tuple[int, ...]
     ffn: tuple[int, ...]
 
     @property
     def skip(self) -> Skip:
-        """For a pass."""
+        """The plan as the sub-layers that a pass skips."""
         return Skip(frozenset(self.attn), frozenset(self.ffn))
 
     @property
     def words(self) -> str:
-        """As a layer plan is written: a2,f3."""
+        """The plan in the form of a layer plan: a2,f3."""
         return ",".join([*(f"a{i}" for i in self.attn), *(f"f{i}" for i in self.ffn)])
 
 
 @dataclass(frozen=True)
 class SearchGeneration:
-    """The best plan after a generation, how far it is from the whole model, and whether it is a new one."""
+    """The best plan after a generation, its distance from the whole model, and whether it is a new one."""
 
     best: BlockPlan
     fitness: float
@@ -42,8 +43,8 @@ class SearchGeneration:
 
 @dataclass(frozen=True)
 class EvolutionSearch:
-    """attn, ffn: blocks that may go;  counts: how many of each do go;  whole: both blocks of a layer go together
-    stages: how many stay after each stage of a selection, the last 1;  start: random plans at the beginning
+    """- attn, ffn: removable blocks;  counts: how many of each are removed;  whole: both blocks of a layer are removed together
+    - stages: how many plans stay after each stage of a selection, the last 1;  start: number of random plans at the beginning
     """
 
     attn: tuple[int, ...]
@@ -58,8 +59,10 @@ class EvolutionSearch:
     def run(
         self, judge: Judge, chance: Random, done: Callable[[SearchGeneration], None] = lambda _: None
     ) -> list[SearchGeneration]:
-        """Generation by generation, from the best of the random plans on. The parent takes part in the last stage: it stays
-        unless an offspring is better there."""
+        """Run all generations, from the best of the random plans on.
+
+        The parent takes part in the last stage: it stays unless an offspring is better there.
+        """
         judged = judge(0)
         fitness, parent = min(
             (judged(plan), plan) for plan in {self._draw_plan(chance) for _ in range(self.start)}
@@ -67,7 +70,7 @@ class EvolutionSearch:
         history = [SearchGeneration(parent, fitness, True)]
         for _ in range(self.generations):
             left = self._offspring(parent, chance)
-            if not left:  # there is no other plan
+            if not left:  # no other plan exists
                 break
             for stage, stays in enumerate(self.stages):
                 if stage == len(self.stages) - 1:
@@ -85,9 +88,9 @@ class EvolutionSearch:
         return BlockPlan(attn, attn if self.whole else tuple(sorted(chance.sample(self.ffn, self.counts[1]))))
 
     def _offspring(self, parent: BlockPlan, chance: Random) -> list[BlockPlan]:
-        """Plans, none twice, each some exchanges away: min(U{1..3}, U{1..3}) of them. So the budget stays."""
+        """Different plans, each min(U{1..3}, U{1..3}) exchanges away. Exchanges keep the budget."""
         plans = list[BlockPlan]()
-        for _ in range(20 * self.offspring):  # there may be fewer plans than were asked for
+        for _ in range(20 * self.offspring):  # there may be fewer plans than requested
             if len(plans) == self.offspring:
                 break
             plan = parent
@@ -98,7 +101,7 @@ class EvolutionSearch:
         return plans
 
     def _exchange_block(self, plan: BlockPlan, chance: Random) -> BlockPlan:
-        """One block that is out comes back, another of its kind goes."""
+        """Restore one removed block, and remove another of its kind."""
         which = 0 if self.whole else chance.randrange(2)
         out, rest = plan[which], [i for i in (self.attn, self.ffn)[which] if i not in plan[which]]
         if not out or not rest:

@@ -1,4 +1,4 @@
-"""Sizes: what heads and groups of columns weigh, and which of them to close for a share of the weights."""
+"""Gate sizes: the number of weights of heads and groups of columns, and which gates to close for a share of the weights."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from decodescope.engine.core.spec import ModelSpec
 
 
 class GateSizes:
-    """Numbers in the matrices of the layers that hang on each gate. A query head: its rows of the projection and its columns of
-    the output's; a KV head, which goes with the last of its query heads: keys and values; a column: three.
+    """The number of weights in the matrices of the layers that belong to each gate.
 
-    heads: float64 [L, H], one where there is a head;  columns: float64 [L, groups], how many each group has;  shapes: of both
+    A query head has its rows of the query projection and its columns of the output projection. A KV head, which goes with the
+    last of its query heads, has keys and values. A column has three vectors.
+
+    heads: float64 [L, H], 1 for an existing head;  columns: float64 [L, groups], how many each group has;  shapes: of both
     """
 
     def __init__(self, spec: ModelSpec, columns: int):
@@ -29,7 +31,7 @@ class GateSizes:
         self.all = float(self._remaining_numbers(ones[0], ones[1]))
 
     def _remaining_numbers(self, head: Tensor, group: Tensor) -> Tensor:
-        """Numbers that stay, or are expected to where the gates [L, H] and [L, groups] are probabilities."""
+        """The number of weights that stay, or its expectation if the gates [L, H] and [L, groups] are probabilities."""
         spec, a_head = self.spec, 2 * self.spec.head_dim * self.spec.d_model
         total: Tensor = a_head * (head * self.heads).sum() + 3 * spec.d_model * (group * self.columns).sum()
         for i in range(spec.n_layers):
@@ -38,21 +40,21 @@ class GateSizes:
         return total
 
     def removed_share(self, head: Tensor, group: Tensor) -> Tensor:
-        """The share of the numbers that goes."""
+        """The share of the weights that is removed."""
         return 1 - self._remaining_numbers(head, group) / max(self.all, 1.0)
 
     def expand_groups(self, group: Tensor) -> Tensor:
-        """Gates [L, groups] as gates [L, F] of the columns."""
+        """Expand gates [L, groups] to gates [L, F] of the columns."""
         return group.repeat_interleave(self.each, 1)[:, : self.spec.d_ff]
 
     def widths(self, head: Tensor, group: Tensor) -> list[tuple[float, float]]:
-        """By layer, heads and columns that hard gates leave."""
+        """The number of heads and columns per layer that hard gates leave."""
         return [
             *zip((head * self.heads).sum(1).tolist(), (group * self.columns).sum(1).tolist(), strict=True)
         ]
 
     def close_gates(self, heads: Tensor, groups: Tensor, share: float) -> tuple[Tensor, Tensor]:
-        """Hard gates: those with the smallest values are 0, so many that what goes is nearest to `share`."""
+        """Hard gates: the smallest values become 0, as many as bring the removed share nearest to `share`."""
         flat = torch.cat([heads.flatten(), groups.flatten()])
         there = torch.cat([self.heads.flatten(), self.columns.flatten()]) > 0
         gates, many = torch.ones_like(flat), self.heads.numel()

@@ -1,4 +1,4 @@
-"""Gating: gates that are learnt on a frozen model: a relaxed choice of K, hard concrete gates, and what trains them."""
+"""Gating: gates trained on a frozen model: a relaxed choice of K, hard concrete gates, and their training loop."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from torch import Tensor
 
 from decodescope.engine.core.progress import Progress
 
-# of hard concrete gates: what they are stretched to, and their temperature
+# the stretch limits of hard concrete gates, and their temperature
 LOW = -0.1
 HIGH = 1.1
 HEAT = 0.33
 
 
 def soft_top(r: Tensor, k: int, heat: float) -> Tensor:
-    """A relaxed indicator of the k largest of r float64 [n]: the sum of k softmaxes at temperature `heat`, each after what the
-    ones before it took was taken off (Xie and Ermon 2019). It sums to k; towards heat 0 it is the indicator."""
+    """A relaxed indicator of the k largest of r float64 [n] (Xie and Ermon 2019).
+
+    It is the sum of k softmaxes at temperature `heat`; each first subtracts what the ones before it took. It sums to k; towards
+    heat 0 it is the indicator.
+    """
     mask, tiny = torch.zeros_like(r), torch.finfo(r.dtype).tiny
     for _ in range(k):
         p = (r / heat).softmax(0)
@@ -28,13 +31,13 @@ def soft_top(r: Tensor, k: int, heat: float) -> Tensor:
 
 
 def gumbel_noise(like: Tensor, g: torch.Generator) -> Tensor:
-    """Noise of the Gumbel law in that shape."""
+    """Gumbel noise in that shape."""
     u = torch.rand(like.shape, generator=g, dtype=like.dtype).clamp_(1e-300, 1 - 1e-16)
     return -(-u.log()).log()
 
 
 def hard_concrete(log_a: Tensor, u: Tensor | None = None, heat: float = HEAT) -> Tensor:
-    """Gates in [0, 1], exactly 0 or 1 with some probability: of uniforms u in that shape; None: as they are evaluated."""
+    """Gates in [0, 1], exactly 0 or 1 with some probability, from uniforms u in that shape; None: the gates without noise."""
     s = torch.sigmoid(log_a) if u is None else torch.sigmoid((u.log() - (1 - u).log() + log_a) / heat)
     return (s * (HIGH - LOW) + LOW).clamp(0, 1)
 
@@ -54,9 +57,11 @@ def train_tables(
     further: Sequence[Mapping[str, Any]] = (),
     settle: float = 0.0,
 ) -> list[float]:
-    """Adam on `tables` alone, in their place: objective(texts int64 [1, T], step), one text a step, in their order. The
-    objectives that came out. further: groups of Adam's with rates of their own;  settle: share of the steps, at the end, in
-    which the rates fall in a line to nearly 0."""
+    """Train only `tables` in place with Adam, and return the objectives.
+
+    objective(texts int64 [1, T], step) takes one text per step, in their order. further: parameter groups of Adam with their
+    own rates;  settle: share of the steps, at the end, in which the rates fall linearly to nearly 0.
+    """
     groups = [{"params": tables}, *(dict(x) for x in further)]
     tables = [table for group in groups for table in group["params"]]
     for table in tables:

@@ -1,4 +1,4 @@
-"""Grid: a matrix of few bits while it is tuned, and how its codes may move."""
+"""Grid: a matrix of a few bits during tuning, and the moves of its codes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from decodescope.engine.model.layers.matrix import Matrix
 
 from .rounding import quantise_groups
 
-FALL = 0.95  # of the mean of squares that a code's step is divided by
+FALL = 0.95  # decay of the mean square that divides a code's step
 
 
 @dataclass(frozen=True)
 class TuningStep:
-    """What a step of tuning did. loss: before it, on its text;  changed: codes by matrix;
-    judged: after it, where it was looked at"""
+    """The result of a tuning step.
+
+    loss: before it, on its text;  changed: codes by matrix;  judged: after it, if it was judged
+    """
 
     loss: float
     changed: Mapping[MatrixPlace, int]
@@ -29,11 +31,13 @@ class TuningStep:
 
 @dataclass
 class Grid:
-    """w = (q - middle) s + z. What it is read as always lies on the grid, whatever moves.
+    """w = (q - middle) s + z.
 
-    q: codes as floats [out, groups, group], 0..2^k - 1;  scale, zero: [out, groups, 1];  wish: as q, how many steps of the grid
-    each weight would be from its code if it could, at first what rounding took off;  square: as q, the mean square of its
-    slope;  steps: how often it was stepped
+    The weights that a pass reads are always on the grid, whatever moves.
+
+    q: codes as floats [out, groups, group], 0..2^k - 1;  scale, zero: [out, groups, 1];  wish: shaped as q, the desired
+    distance of each weight from its code in steps of the grid, at first the rounding error;  square: shaped as q, the mean
+    square of its slope;  steps: the number of steps so far
     """
 
     q: Tensor
@@ -63,20 +67,22 @@ class Grid:
         return _middle_code(self.k)
 
     def weight(self) -> Tensor:
-        """[out, in], with a gradient where scale and offset have one."""
+        """The weight [out, in], with a gradient if scale and offset have one."""
         return torch.addcmul(self.zero, self.q - self.middle_code, self.scale).flatten(1)
 
     def step(self, slope: Tensor, rate: float, share: float) -> int:
-        """Let codes follow the slope of the loss at the weights, [out, in]: every wish moves by about `rate` steps of the grid,
-        the slope being divided by its usual size; of the codes that are no longer the nearest to what is wished the `share` of
-        all weights that are furthest away change. How many did."""
+        """Move codes down the slope of the loss at the weights, [out, in], and return how many changed.
+
+        Every wish moves by about `rate` steps of the grid, because the slope is divided by its usual size. Codes that are no
+        longer nearest to their desired value may change: the furthest ones, at most a `share` of all weights.
+        """
         slope = slope.view_as(self.q)
         self.steps += 1
         self.square.mul_(FALL).addcmul_(slope, slope, value=1 - FALL)
         usual = (self.square / (1 - FALL**self.steps)).sqrt_()
         self.wish.addcdiv_(slope, usual.add_(torch.finfo(slope.dtype).tiny), value=-rate)
         top = 2**self.k - 1
-        # what lies outside of the grid is not waited for
+        # desired values outside the grid are clamped
         wished = (self.q + self.wish).clamp_(-0.5, top + 0.5)
         self.wish = wished - self.q
         near = wished.round().clamp_(0, top)
@@ -91,12 +97,12 @@ class Grid:
         return len(at)
 
     def round_scales(self, dtype: torch.dtype) -> Grid:
-        """A copy whose scale and offset are numbers of `dtype`, as they are stored."""
+        """A copy with scale and offset rounded to `dtype`, as they are stored."""
         scale, zero = (x.detach().to(dtype).to(x.dtype) for x in (self.scale, self.zero))
         return Grid(self.q.clone(), scale, zero, self.k, self.wish.clone())
 
     def to_matrix(self, dtype: torch.dtype) -> Matrix:
-        """As a matrix in so few bits."""
+        """The matrix in its packed form."""
         q = self.q.flatten(1).to(torch.uint8)
         scale = self.scale[..., 0].to(dtype)
         zero = self.zero[..., 0].to(dtype)

@@ -1,4 +1,4 @@
-"""Rounding numbers to few levels: a scale a row, or a scale and an offset a group."""
+"""Round numbers to a few levels: a scale per row, or a scale and an offset per group."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from decodescope.engine.model.layers.levels import find_levels, fit_scale
 
 
 def quantise_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """q int8 and scale of rows [out, in]: scale = max|w| / 127 in the weight's type, q = round(w / scale). |w - q scale| is at
-    most half a scale."""
+    """Quantise rows [out, in] to q int8 and a scale each: scale = max|w| / 127 in the weight's type, q = round(w / scale).
+
+    |w - q scale| is at most half a scale.
+    """
     wide = weight.double()
     largest = wide.abs().amax(1)
     scale = fit_scale(largest, largest, 127, 127, weight.dtype)
@@ -20,9 +22,12 @@ def quantise_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def quantise_groups(weight: Tensor, group: int, k: int, middle: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """q uint8 in 0..2^k - 1 [out, in], scale and zero [out, in / group], with w = (q - middle) scale + zero: from the smallest
-    to the largest number of a group in equal steps. Scale and zero are numbers of the weight's type, and q is rounded to
-    these: w is off by half a scale at most. A group of equal numbers has scale 0, and they are its zero."""
+    """Quantise to q uint8 in 0..2^k - 1 [out, in], scale and zero [out, in / group], with w = (q - middle) scale + zero.
+
+    The levels are equal steps from the smallest to the largest number of a group. Scale and zero are numbers of the weight's
+    type, and q is rounded with these, so the error of w is at most half a scale. A group of equal numbers has scale 0, and its
+    zero is that number.
+    """
     wide, top = weight.double().unflatten(1, (-1, group)), 2**k - 1
     low, high = wide.aminmax(dim=2)
     zero = (low + middle * ((high - low) / top)).to(weight.dtype)
@@ -33,7 +38,7 @@ def quantise_groups(weight: Tensor, group: int, k: int, middle: int = 0) -> tupl
 
 
 def check_group(group: int, weight: Tensor, place: MatrixPlace, owner: str) -> int:
-    """`group`, where it divides the inputs of a matrix. Raises ParamError."""
+    """Return `group` if it divides the inputs of a matrix. Raises ParamError."""
     if weight.shape[1] % group:
         raise ParamError(
             f"{owner}.group = {group}: must divide the {weight.shape[1]} inputs of {place}; choose a smaller group."

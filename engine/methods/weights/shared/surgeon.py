@@ -1,4 +1,4 @@
-"""Surgeon: structures of a matrix's inputs taken out one by one by the second-order rule, the others making up for them."""
+"""Surgeon: remove structures of a matrix's inputs one by one by the second-order rule; the others compensate for them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from decodescope.engine.model.layers.gates import Gates
 
 from .texts import text_logits
 
-RIDGE = 0.01  # of the mean of the diagonal, added to it
+RIDGE = 0.01  # share of the diagonal's mean that is added to the diagonal
 
 
 @dataclass(frozen=True)
 class PruningLevel:
-    """A matrix with some structures gone. gone: their numbers, in the order in which they went;  inputs: those that stay;
-    left: [out, inputs], what it became;  error: what its products are off on the text, as a share of what they would be without
-    the whole matrix"""
+    """A matrix with some structures removed.
+
+    gone: their numbers, in the order of removal;  inputs: the remaining inputs;  left: [out, inputs], the remaining matrix;
+    error: the error of its products on the text, as a share of the error without the whole matrix
+    """
 
     gone: tuple[int, ...]
     inputs: list[int]
@@ -29,7 +31,7 @@ class PruningLevel:
     error: float
 
     def weight(self, inner: int) -> Tensor:
-        """[out, inner], zero where something went."""
+        """The matrix [out, inner], zero for removed inputs."""
         whole = self.left.new_zeros(len(self.left), inner)
         whole[:, self.inputs] = self.left
         return whole
@@ -37,8 +39,11 @@ class PruningLevel:
 
 @dataclass(frozen=True)
 class LatencyResult:
-    """What was chosen. levels: by layer, of attention and feed-forward block;  us: microseconds of a pass, predicted;  before:
-    of one of the whole model;  kl: to the whole model's law on the text;  tried: other plans that were looked at"""
+    """The chosen plan.
+
+    levels: by layer, of attention and feed-forward block;  us: predicted microseconds of a pass;  before: those of the whole
+    model;  kl: to the whole model's distribution on the text;  tried: number of other plans tried
+    """
 
     levels: list[tuple[PruningLevel, PruningLevel]]
     us: float
@@ -48,8 +53,10 @@ class LatencyResult:
 
 
 def input_grams(model: Decoder, rows: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """By layer, X^T X of what enters the output projections [H D, H D] and the projections down [F, F], of texts int64 [N, T],
-    in double precision."""
+    """X^T X of the inputs of each layer's output and down projection, [H D, H D] and [F, F], in double precision.
+
+    The inputs come from texts int64 [N, T].
+    """
     watching = _GramGates()
     with torch.no_grad():
         for row in rows.split(4):
@@ -58,7 +65,7 @@ def input_grams(model: Decoder, rows: Tensor) -> tuple[list[Tensor], list[Tensor
 
 
 class _GramGates(Gates):
-    """Open gates that add up what passes them."""
+    """Open gates that accumulate X^T X of their inputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,9 +87,11 @@ class _GramGates(Gates):
 
 
 def pruning_levels(weight: Tensor, gram: Tensor, width: int, counts: Sequence[int]) -> list[PruningLevel]:
-    """Of a matrix [out, in] whose structures are `width` inputs side by side: what is left when so many are gone, for each of
-    `counts`, ascending. H = X^T X + ridge. The structure S goes for which tr(W_S (H^-1_SS)^-1 W_S^T) is smallest, and
-    W -= W_S (H^-1_SS)^-1 H^-1_S: is what loses least without it."""
+    """The remaining matrix for each number of removed structures in `counts`, ascending.
+
+    The matrix is [out, in], and a structure is `width` adjacent inputs. H = X^T X + ridge. The structure S with the smallest
+    tr(W_S (H^-1_SS)^-1 W_S^T) is removed. The update W -= W_S (H^-1_SS)^-1 H^-1_S: loses least without it.
+    """
     full, many = weight.double(), weight.shape[1] // width
     ridge = RIDGE * gram.diagonal().mean().clamp_min(1e-12)
     inverse = torch.linalg.inv(gram + ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device))
@@ -103,7 +112,7 @@ def pruning_levels(weight: Tensor, gram: Tensor, width: int, counts: Sequence[in
 
 
 def _squared_output(w: Tensor, gram: Tensor) -> Tensor:
-    """The sum of squares of the products of w with what gave the gram."""
+    """The sum of squares of the products of w with the inputs of the gram matrix."""
     return (w @ gram * w).sum()
 
 
@@ -112,7 +121,7 @@ def _input_columns(structures: Sequence[int], width: int) -> list[int]:
 
 
 def removal_errors(w: Tensor, inverse: Tensor, width: int) -> Tensor:
-    """float64 [structures]: what the products of w would be off without each of them, at best, in squares."""
+    """float64 [structures]: the least squared error of the products of w without each structure."""
     if width == 1:
         return w.square().sum(0) / inverse.diagonal()
     blocks = (
@@ -128,7 +137,7 @@ def _cheapest_structure(w: Tensor, inverse: Tensor, width: int) -> int:
 
 
 def _remove_structure(w: Tensor, inverse: Tensor, width: int, at: int) -> tuple[Tensor, Tensor]:
-    """Both without structure `at`, the rest made up for it."""
+    """Return w and inverse without structure `at`, with the rest compensated for it."""
     s = slice(at * width, (at + 1) * width)
     half = torch.linalg.solve(inverse[s, s], inverse[s])  # (H^-1_SS)^-1 H^-1_S:
     rest = torch.cat(

@@ -1,4 +1,4 @@
-"""Texts: what a transform reads of the calibration text, and how far from it, or from another model, a model is."""
+"""Texts: the calibration text of a transform, and a model's distance from it or from another model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LENGTH = 256  # tokens of a text
 
 
 def calibration_texts(calibration: CalibrationData, tokens: int) -> Tensor:
-    """int64 [N, T]: the first `tokens` of the text in pieces. Raises ParamError where there are none."""
+    """int64 [N, T]: the first `tokens` of the text in pieces. Raises ParamError if there are none."""
     length = max(2, min(LENGTH, tokens))
     pieces = (
         calibration.tokens[:tokens].unfold(0, length, length) if len(calibration.tokens) >= length else None
@@ -29,7 +29,7 @@ def calibration_texts(calibration: CalibrationData, tokens: int) -> Tensor:
 
 
 def text_logits(model: Decoder, rows: Tensor, skip: Skip = NOTHING) -> Tensor:
-    """float [N, T, V] of texts int64 [N, T], wherever they lie, read at once without a cache."""
+    """The logits float [N, T, V] of texts int64 [N, T] on any device, read at once without a cache."""
     rows, (n, length) = rows.to(model.device), rows.shape
     feed = Feed(rows, torch.arange(length, device=rows.device).expand(n, length), highest=length - 1)
     return model.forward(feed, None, skip=skip)
@@ -43,7 +43,7 @@ def text_loss(model: Decoder, rows: Tensor) -> Tensor:
 
 
 def kl_divergence(dense: Tensor, other: Tensor) -> float:
-    """KL(dense | other) in nats, the mean over all places, of logits [N, T, V]."""
+    """KL(dense | other) in nats, the mean over all places, from logits [N, T, V]."""
     return float(kl_loss(dense.double(), other.double()))
 
 
