@@ -160,8 +160,8 @@ class ExactExtract(Strategy):
 
     All suffixes share the prompt's entries. One pass has the rows of `chunk` suffixes, one after the other, and each row sees
     its own suffix alone. They are never committed. A passage of n tokens takes 1 + ceil(n / chunk) passes and 1 + sum_i min(T,
-    n - i) rows, where T is `longest` or the number of tokens that may still be written. The greedy span costs no further pass:
-    the rows give the likeliest token behind each beginning of a span.
+    n - i) rows. T is `longest` or the number of tokens that may still be written. The greedy span costs no further pass: the
+    rows give the likeliest token behind each beginning of a span.
 
     The passage ends before the last `until`, and begins behind the last `after` before that. Without them it begins and ends
     with the prompt. A token partly outside the passage does not belong to it. A span must not hold a token that ends texts. An

@@ -21,10 +21,10 @@ class Threshold(Unmasking):
 
     So a block takes as many passes as it needs. A tau above 1 commits one place per pass.
 
-    Several places at once may be right for this reason. If n candidates each have a probability of more than 1 - e, and (n + 1)
-    e <= 1, the most likely text of all n consists of the candidates, however they depend on each other (theorem 1). `factor` f
-    uses this: the n most confident are committed, for the largest n with (n + 1) (1 - c_n) < f. c_n is the smallest of their
-    confidences. With 0, tau decides. (The rule is recalled from later versions; the code named below has only tau.)
+    Several places at once may be right for this reason. Let n candidates each have a probability of more than 1 - e, with (n +
+    1) e <= 1. Then the most likely text of all n consists of the candidates, however they depend on each other (theorem 1).
+    `factor` f uses this: the n most confident are committed, for the largest n with (n + 1) (1 - c_n) < f. c_n is the smallest
+    of their confidences. With 0, tau decides. (The rule is recalled from later versions; the code named below has only tau.)
     """
 
     title = "Confidence threshold"

@@ -18,7 +18,7 @@ class _TreeSlot(NamedTuple):
     """A node that may be added: the best one is the smallest tuple.
 
     least: minus its value, the estimated probability that verification reaches it;  row: its parent's place in the level;
-    siblings: the siblings before it
+    siblings: the children that this one is the next of
     """
 
     least: float

@@ -19,8 +19,8 @@ from ..shared.model_tree import ModelTree, Siblings, sibling_groups
 class _BeamSlot(NamedTuple):
     """A possible next child of a node in the level above: the best slot is the smallest tuple.
 
-    least: minus its score G';  row: the node's place in the level;  phi: log probability of the node's sequence without the
-    earlier siblings under it;  siblings: the siblings before it
+    least: minus its score G';  row: the node's place in the level;  phi: log probability of the node's sequence and of a next
+    token that none of the earlier children has;  siblings: the children that this one is the next of
     """
 
     least: float

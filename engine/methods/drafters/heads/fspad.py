@@ -25,8 +25,8 @@ class Fspad(BeamTree):
     tokens alone, so the two losses train different weights.
 
     With gates of 1 and both further maps at 0 it drafts what EAGLE-2 does, to the bit. Nodes are chosen without chance:
-    lossless. In addition to EAGLE's layer, it costs three products of low rank per row. This is an approximation: the authors
-    of this code read the paper's abstract, not its description of the layers. The paper's tree is EAGLE-2's; defaults are those
+    lossless. In addition to EAGLE's layer, it costs three products of low rank per row. This is an approximation: it follows
+    the paper's abstract; the paper's description of the layers was not read. The paper's tree is EAGLE-2's; defaults are those
     of `eagle2`.
     """
 

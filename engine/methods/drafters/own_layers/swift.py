@@ -26,8 +26,8 @@ class Swift(Drafter):
     It drafts as layer_skip does. Before each draft it runs one round of search:
 
     1. Take a candidate set with as many inner sub-layers as the set in use. It is drawn at random or, every `bayes` rounds,
-       proposed by a Gaussian process over all scores so far (upper confidence bound mean + 2.5 deviations, over the unseen sets
-       one exchange away from the set in use).
+       proposed by a Gaussian process over all scores so far. The process takes the highest upper confidence bound, mean + 2.5
+       deviations, of the unseen sets one exchange away from the set in use.
     2. Compute its score, the matchness. One pass reads the last full `window` of the generated text, over the exact keys and
        values of the earlier text. The score is the share of places where the best token is the written one.
     3. If its score is higher, it replaces the set in use.

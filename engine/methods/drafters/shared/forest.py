@@ -29,8 +29,9 @@ class TrieNode:
 class Forest:
     """All windows of up to `longest` tokens of a prompt and of the growing text behind it.
 
-    most:    nodes with an f_out that a trie may have; when it has more, its counts are halved roots:   first token -> the root
-    of its trie;  sizes: first token -> nodes of its trie with an f_out dropped: nodes removed so far
+    - most: nodes with an f_out that a trie may have; when it has more, its counts are halved
+    - roots: first token -> the root of its trie;  sizes: first token -> nodes of its trie with an f_out
+    - dropped: nodes removed so far
     """
 
     def __init__(self, longest: int, most: int):

@@ -37,8 +37,9 @@ class Follower(NamedTuple):
 class NgramCounts:
     """Counts of the n-grams of orders 2 to `longest` in a growing text; each token is counted once, O(longest).
 
-    counts: context of 1 to longest - 1 tokens -> {token that followed: how often} The most frequent follower is kept with the
-    counts; of equally frequent ones, the one counted last.
+    counts: context of 1 to longest - 1 tokens -> {token that followed: how often}
+
+    The most frequent follower is kept with the counts; of equally frequent ones, the one counted last.
     """
 
     def __init__(self, longest: int):

@@ -12,9 +12,11 @@ DEPTH = 128  # tokens by which places are ordered; longer n-grams are not found
 class SuffixArray:
     """Places of a text, ordered by the next DEPTH tokens, then by place.
 
-    ids: int32 [n], the tokens; a negative id ends a document, and no n-gram is found across it order: int32 [n], the places.
-    It is built by doubling: sort by 1 token, then by 2, 4, ...; O(n log n) each time. The array never changes, so copies of its
-    owner share it.
+    - ids: int32 [n], the tokens; a negative id ends a document, and no n-gram is found across it
+    - order: int32 [n], the places
+
+    The order is built by doubling: sort by 1 token, then by 2, 4, ...; O(n log n) each time. The array never changes, so copies
+    of its owner share it.
     """
 
     def __init__(self, ids: Sequence[int] | np.ndarray):

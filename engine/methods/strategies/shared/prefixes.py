@@ -15,8 +15,8 @@ from decodescope.engine.decoding.bases.sampler import Sampler
 class GrammarPrefix:
     """A text with a known next-token distribution.
 
-    ids:  int64 [C], the tokens that may follow, ascending;  z: float [C], their logits;  total: the logarithm of the sum of exp
-    of all logits of the vocabulary: ln p(v|u) = z - total
+    - ids: int64 [C], the tokens that may follow, ascending;  z: float [C], their logits;  total: the logarithm of the sum of
+      exp of all logits of the vocabulary: ln p(v|u) = z - total
     - states: of the sampler's stages behind it;  below: place in `ids` -> number of the prefix with that token behind it
     - above: number of the prefix before it, -1: none
     """

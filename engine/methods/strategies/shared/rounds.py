@@ -23,8 +23,8 @@ from decodescope.engine.trace.records.events import Pass
 class DraftBlock:
     """Drafted tokens that the target has not judged yet.
 
-    laws, u: of each token, the distribution and the uniform that it was drawn with; None: chosen without chance state:   the
-    sampler's after them, by the draft model's logits
+    - laws, u: of each token, the distribution and the uniform that it was drawn with; None: chosen without chance
+    - state: the sampler's after them, by the draft model's logits
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -41,8 +41,9 @@ class DraftBlock:
 class Clocks:
     """Two clocks that start every round together, and the state between rounds.
 
-    ahead:  the block that the next round judges;  run: tokens accepted since the last rejection costs:  lane -> the time of its
-    passes; a missing lane takes the measured time of each pass sim_us, real_us: both models' time so far, simulated and real
+    - ahead: the block that the next round judges;  run: tokens accepted since the last rejection
+    - costs: lane -> the time of its passes; a missing lane takes the measured time of each pass
+    - sim_us, real_us: both models' time so far, simulated and real
     """
 
     costs: dict[str, LinearPassTime] = field(default_factory=dict)

@@ -10,8 +10,8 @@ from torch import Tensor
 class Suffixes:
     """The results of the passes over a passage of n tokens, for its spans of at most T tokens.
 
-    losses:  float64 [n, T], L + e, NaN where there is no span likely:  int64 [n, T], the model's likeliest token behind a span,
-    -1 where there is none;  closes: the likeliest end
+    - losses: float64 [n, T], L + e, NaN where there is no span
+    - likely: int64 [n, T], the model's likeliest token behind a span, -1 where there is none;  closes: the likeliest end
     """
 
     def __init__(self, n: int, longest: int):
