@@ -23,6 +23,8 @@ from torch import Tensor
 from decodescope.engine.core.files import data_folder
 from decodescope.engine.core.progress import Progress
 
+from .formats import PackedRows
+
 NAMES = ("torch", "rows")  # torch's operators; kernels whose result does not depend on the number of rows
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 _PARTS = (".products", ".pointwise", ".attention", ".threads")  # what is compiled, in this order
@@ -49,6 +51,9 @@ class Kernels(Protocol):
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """Rows times a matrix, plus a bias."""
+
+    def packed_linear(self, x: Tensor, weight: PackedRows, bias: Tensor | None = None) -> Tensor:
+        """Rows times a matrix of few bits, plus a bias."""
 
     def rms_norm(self, x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
         """The root mean square norm."""
@@ -87,22 +92,22 @@ class KernelError(ValueError):
 class _Choice:
     """Whose arithmetic this process uses.
 
-    made:    whether somebody chose, or the default was taken
-    kernels: the module `calls`; None: torch
+    is_chosen: True once somebody chose, or the default was taken
+    kernels:   the module `calls`; None: torch
     """
 
     def __init__(self) -> None:
-        self.made = False
+        self.is_chosen = False
         self.kernels: Kernels | None = None
         self._lock = threading.Lock()
 
     def current(self) -> Kernels | None:
         """The kernels that are used; the first time they are asked for, the default is taken."""
-        if not self.made:
+        if not self.is_chosen:
             with self._lock:
-                if not self.made:
+                if not self.is_chosen:
                     self.kernels = _default_kernels()
-                    self.made = True
+                    self.is_chosen = True
         return self.kernels
 
 
@@ -121,18 +126,18 @@ def use_kernels(name: str) -> None:
     if name == "rows" and importlib.util.find_spec("numba") is None:
         raise KernelError("The kernels called rows need numba, which is not installed: pip install numba.")
     _choice.kernels = _compiled_kernels() if name == "rows" else None
-    _choice.made = True
+    _choice.is_chosen = True
 
 
 @contextlib.contextmanager
 def kernels_set_to(name: str) -> Iterator[None]:
     """Use these kernels for a while, then those from before. Raises KernelError as `use_kernels` does."""
-    before = _choice.made, _choice.kernels
+    before = _choice.is_chosen, _choice.kernels
     use_kernels(name)
     try:
         yield
     finally:
-        _choice.made, _choice.kernels = before
+        _choice.is_chosen, _choice.kernels = before
 
 
 def _default_kernels() -> Kernels | None:
@@ -253,7 +258,7 @@ def kernels_for(*tensors: Tensor | None) -> Kernels | None:
 
     It does on a CPU, for float32 and half types, where nobody wants a gradient.
     """
-    kernels = _choice.kernels if _choice.made else _choice.current()
+    kernels = _choice.kernels if _choice.is_chosen else _choice.current()
     if kernels is None or torch.is_grad_enabled():
         return None
     for x in tensors:

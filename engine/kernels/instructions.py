@@ -47,7 +47,7 @@ def _vector(element: ir.Type, lanes: int) -> ir.Type:
     return element if lanes == 1 else ir.VectorType(element, lanes)
 
 
-def _read(b: ir.IRBuilder, address: Any, kind: int, lanes: int) -> Any:
+def read_numbers(b: ir.IRBuilder, address: Any, kind: int, lanes: int) -> Any:
     """`lanes` numbers at an address, as float32."""
     if kind == FLOAT32:
         return b.load(b.inttoptr(address, _vector(_FLOAT, lanes).as_pointer()), align=4)
@@ -117,7 +117,7 @@ def map_row(
         i.add_incoming(first, before)
         b.cbranch(b.icmp_signed("<", i, last), body, done)
         b.position_at_end(body)
-        value = function(_read(b, b.add(x, b.mul(i, _constant(SIZES[kind]))), kind, lanes))
+        value = function(read_numbers(b, b.add(x, b.mul(i, _constant(SIZES[kind]))), kind, lanes))
         _write(b, b.add(out, b.mul(i, _constant(SIZES[out_kind]))), value, out_kind, lanes)
         i.add_incoming(b.add(i, _constant(lanes)), b.block)
         b.branch(test)
@@ -132,7 +132,7 @@ def _prefetch(b: ir.IRBuilder, address: Any) -> None:
     b.call(function, [b.inttoptr(address, byte), _constant(0, _I32), _constant(2, _I32), _constant(1, _I32)])
 
 
-def _call_apart(
+def call_apart(
     b: ir.IRBuilder, name: str, arguments: Sequence[Any], emit: Callable[[ir.IRBuilder, Sequence[Any]], None]
 ) -> None:
     """Call a function of int64 arguments that `emit` writes. It is not inlined, so that its numbers have all registers."""
@@ -203,11 +203,11 @@ def _emit_dot(b: ir.IRBuilder, arguments: Sequence[Any], rows: int, outputs: int
         s.add_incoming(ir.Constant(numbers, [0.0] * LANES), before)
     b.cbranch(b.icmp_signed("<", i, b.and_(k, _constant(~(LANES - 1)))), body, done)
     b.position_at_end(body)
-    weights = [_read(b, at(w, ws, j, i, SIZES[kind]), kind, LANES) for j in range(outputs)]
+    weights = [read_numbers(b, at(w, ws, j, i, SIZES[kind]), kind, LANES) for j in range(outputs)]
     if outputs > 1:
         prefetch(i)
     for r, row in enumerate(sums):
-        value = _read(b, at(x, xs, r, i, 4), FLOAT32, LANES)
+        value = read_numbers(b, at(x, xs, r, i, 4), FLOAT32, LANES)
         for weight, s in zip(weights, row, strict=True):
             s.add_incoming(call_function(b, "fma", weight, value, s), body)
     i.add_incoming(b.add(i, _constant(LANES)), body)
@@ -265,7 +265,7 @@ def dot_lanes(
                 choice.add_case(_constant(8 * number + count), case)
                 b.position_at_end(case)
                 emit = partial(_emit_dot, rows=count or 1, outputs=outputs, kind=number)
-                _call_apart(b, f"dot_{number}_{count}", others, emit)
+                call_apart(b, f"dot_{number}_{count}", others, emit)
                 b.branch(done)
         b.position_at_end(done)
         return context.get_dummy_value()
@@ -297,9 +297,11 @@ def _emit_weighted_sum(
     b.cbranch(b.icmp_signed("<", i, last), body, done)
     b.position_at_end(body)
     entry = b.add(v, b.mul(i, vs))
-    values = [_read(b, b.add(entry, _constant(c * lanes * SIZES[kind])), kind, lanes) for c in range(columns)]
+    values = [
+        read_numbers(b, b.add(entry, _constant(c * lanes * SIZES[kind])), kind, lanes) for c in range(columns)
+    ]
     for r, row in enumerate(sums):
-        weight = _read(b, b.add(at(p, ps, r), b.mul(i, _constant(4))), FLOAT32, 1)
+        weight = read_numbers(b, b.add(at(p, ps, r), b.mul(i, _constant(4))), FLOAT32, 1)
         weight = splat(b, sums[0][0], weight)
         for value, s in zip(values, row, strict=True):
             s.add_incoming(call_function(b, "fma", weight, value, s), body)
@@ -338,7 +340,7 @@ def weighted_sum(
                     choice.add_case(_constant(32 * number + 4 * rows + which), case)
                     b.position_at_end(case)
                     emit = partial(_emit_weighted_sum, rows=rows, columns=many, lanes=lanes, kind=number)
-                    _call_apart(b, f"weighted_sum_{number}_{rows}_{which}", others, emit)
+                    call_apart(b, f"weighted_sum_{number}_{rows}_{which}", others, emit)
                     b.branch(done)
         b.position_at_end(done)
         return context.get_dummy_value()
@@ -347,28 +349,29 @@ def weighted_sum(
 
 
 @intrinsic
-def write_outputs(_: Any, kind: Any, out_kind: Any, sums: Any, bias: Any, more: Any, out: Any) -> Any:
-    """f(type, type of out, sums, bias, more, out): 8 float32 sums plus 8 of the bias, rounded to the type of out, plus 8 of
-    `more`, rounded again and stored. Addresses; bias, of the first type, and more, of that of out, may be 0."""
+def write_outputs(_: Any, kind: Any, sums: Any, bias: Any, more: Any, out: Any) -> Any:
+    """f(type, sums, bias, more, out): 8 float32 sums plus 8 of the bias, rounded, plus 8 of `more`, rounded again and stored.
+
+    Addresses; bias and more, of the type of out as well, may be 0.
+    """
 
     def code(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        kind, out_kind, sums, bias, more, out = arguments
+        kind, sums, bias, more, out = arguments
         done = b.function.append_basic_block("done")
-        choice = b.switch(b.add(b.mul(kind, _constant(4)), out_kind), done)
-        numbers = (FLOAT32, BFLOAT16, FLOAT16)
-        for number, out_number in ((x, y) for x in numbers for y in numbers):
+        choice = b.switch(kind, done)
+        for number in (FLOAT32, BFLOAT16, FLOAT16):
             case = b.function.append_basic_block("outputs")
-            choice.add_case(_constant(4 * number + out_number), case)
+            choice.add_case(_constant(number), case)
             b.position_at_end(case)
-            value = _read(b, sums, FLOAT32, LANES)
+            value = read_numbers(b, sums, FLOAT32, LANES)
             value = _add_if_there(b, value, bias, number, None)
-            value = _add_if_there(b, value, more, out_number, out_number)
-            _write(b, out, value, out_number, LANES)
+            value = _add_if_there(b, value, more, number, number)
+            _write(b, out, value, number, LANES)
             b.branch(done)
         b.position_at_end(done)
         return context.get_dummy_value()
 
-    return types.void(*([types.intp] * 6)), code
+    return types.void(*([types.intp] * 5)), code
 
 
 def _add_if_there(b: ir.IRBuilder, value: Any, address: Any, kind: int, rounded_to: int | None) -> Any:
@@ -378,7 +381,7 @@ def _add_if_there(b: ir.IRBuilder, value: Any, address: Any, kind: int, rounded_
     b.cbranch(b.icmp_signed("!=", address, _constant(0)), there, after)
     b.position_at_end(there)
     rounded = value if rounded_to is None else _round(b, value, rounded_to, LANES)
-    total = b.fadd(rounded, _read(b, address, kind, LANES))
+    total = b.fadd(rounded, read_numbers(b, address, kind, LANES))
     b.branch(after)
     b.position_at_end(after)
     result = b.phi(value.type)
@@ -449,7 +452,7 @@ def largest(_: Any, x: Any, count: Any) -> Any:
             best.add_incoming(begin, before)
             b.cbranch(b.icmp_signed("<", i, last), body, done)
             b.position_at_end(body)
-            value = _read(b, b.add(x, b.mul(i, _constant(4))), FLOAT32, lanes)
+            value = read_numbers(b, b.add(x, b.mul(i, _constant(4))), FLOAT32, lanes)
             better = b.fcmp_ordered(">", value, best)
             best.add_incoming(b.select(better, value, best), body)
             i.add_incoming(b.add(i, _constant(lanes)), body)
@@ -489,7 +492,7 @@ def row_sums(_: Any, x: Any, stride: Any, count: Any, out: Any) -> Any:
         b.position_at_end(body)
         for r, s in enumerate(sums):
             at = b.add(b.add(x, b.mul(stride, _constant(r))), b.mul(i, _constant(4)))
-            s.add_incoming(b.fadd(s, _read(b, at, FLOAT32, 1)), body)
+            s.add_incoming(b.fadd(s, read_numbers(b, at, FLOAT32, 1)), body)
         i.add_incoming(b.add(i, _constant(1)), body)
         b.branch(test)
         b.position_at_end(done)
@@ -535,7 +538,7 @@ def read(_: Any, kind: Any, address: Any) -> Any:
             case = b.function.append_basic_block("number")
             choice.add_case(_constant(number), case)
             b.position_at_end(case)
-            values.append((_read(b, address, number, 1), b.block))
+            values.append((read_numbers(b, address, number, 1), b.block))
             b.branch(done)
         b.position_at_end(done)
         value = b.phi(_FLOAT)

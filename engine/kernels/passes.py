@@ -18,7 +18,8 @@ from decodescope.engine.core.spec import ModelSpec
 
 from . import attention, pointwise, products
 from .choice import pass_threads
-from .tensors import KINDS, TASKS, address_of, byte_strides, float_bits
+from .formats import PackedRows
+from .tensors import KINDS, TASKS, address_of, byte_strides, float_bits, packed_fields, scale_fields
 from .threads import STAGE, run_program
 
 _WIDEST = len(attention.FIELDS)  # int64 of a stage's arguments, at most
@@ -33,6 +34,7 @@ _PRODUCT_ROWS = 6
 _PRODUCT_OUT = 8
 _PRODUCT_MORE = 12
 _PRODUCT_CHUNK = 13
+_PRODUCT_SCALES = 14
 _PRODUCT_OUTPUTS = 3
 _KEYS, _VALUES = 10, 11  # of `enter_cache`
 _K, _V = attention.FIELDS.index("k"), attention.FIELDS.index("v")
@@ -93,6 +95,7 @@ class PassProgram:
         self.stages[:, :, 0] = np.array([function.address for function in functions])
         begins = 8 * _WIDEST * np.arange(self.stages[:, :, 0].size)
         self.stages[:, :, 1] = self.arguments.ctypes.data + begins.reshape(len(layers), -1)
+        self.scratch = pointwise.norm_scratch_bytes(spec.d_model)
         for i, w in enumerate(layers):
             self._fill_layer(i, w)
         self._rows = 0  # of the largest pass so far
@@ -118,7 +121,14 @@ class PassProgram:
             (_DOWN, w.down, w.down_bias),
         ):
             n, k = matrix.shape
-            weights = (matrix.data_ptr(), kind, matrix.stride(0) * size, n)
+            packed = packed_rows_of(matrix)
+            if packed is None:
+                weights = (matrix.data_ptr(), kind, matrix.stride(0) * size, n)
+            else:
+                weights = packed_fields(packed)
+                self.stages[i, stage, 0] = products.packed_product.address
+                self.scratch = max(self.scratch, products.scratch_bytes(k))
+                self.arguments[i, stage, _PRODUCT_SCALES : _PRODUCT_SCALES + 5] = scale_fields(packed)
             self._enter(i, stage, (*weights, 0, 4 * k, 0, k, 0, kind, n * size, address_of(bias), 0))
         function = pointwise.SILU if self.spec.act == "silu" else pointwise.GELU
         self._enter(i, _GATE, (0, kind, 2 * self.d_ff * size, 0, 0, 4 * self.d_ff, self.d_ff, function))
@@ -175,9 +185,7 @@ class PassProgram:
         self.stages[:, [_NORM, _ENTER, _MLP_NORM], 2] = rows
         self.stages[:, _ATTEND, 2] = tiles
         self.stages[:, _GATE, 2] = rows * -(-self.d_ff // pointwise.GATED)
-        scratch = max(
-            attention.scratch_bytes(entries + T, self.spec.head_dim), pointwise.norm_scratch_bytes(d)
-        )
+        scratch = max(self.scratch, attention.scratch_bytes(entries + T, self.spec.head_dim))
         run_program(self.stages.reshape(-1, STAGE), threads, scratch)
         return x
 
@@ -269,10 +277,25 @@ def pass_program(spec: ModelSpec, layers: Sequence[LayerWeights]) -> PassProgram
     return program
 
 
+def packed_rows_of(matrix: Tensor) -> PackedRows | None:
+    """The rows of a matrix of few bits (`Matrix` in `model/layers`) that the kernels can read; None for any other."""
+    return None if type(matrix) is Tensor else getattr(matrix, "packed_rows", lambda: None)()
+
+
+def _is_readable(matrix: Tensor) -> bool:
+    """True if a product of a program can read a matrix."""
+    if matrix.dtype not in KINDS:
+        return False
+    if type(matrix) is Tensor:
+        return not matrix.is_mkldnn and matrix.stride(1) == 1
+    return packed_rows_of(matrix) is not None
+
+
 def _fits(w: LayerWeights) -> bool:
     """Whether a layer can be part of a program: its matrices are rows of numbers, its heads and blocks are not normed."""
-    plain = all(
-        type(x) is Tensor and not x.is_mkldnn and x.dtype in KINDS and x.stride(1) == 1
-        for x in (w.qkv, w.out, w.gate_up, w.down)
+    return (
+        all(map(_is_readable, (w.qkv, w.out, w.gate_up, w.down)))
+        and w.q_norm is None
+        and w.attn_post is None
+        and w.mlp_post is None
     )
-    return plain and w.q_norm is None and w.attn_post is None and w.mlp_post is None

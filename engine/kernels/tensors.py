@@ -15,6 +15,7 @@ from torch import Tensor
 
 from . import attention, pointwise, products
 from .choice import TYPES, pass_threads
+from .formats import FORMATS, RUN, PackedRows
 from .instructions import BFLOAT16, FLOAT16, FLOAT32
 from .threads import STAGE, run_program
 
@@ -69,6 +70,45 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     )
     run_kernel(products.product, arguments, -(-n // chunk), threads=threads)
     return y
+
+
+def packed_linear(x: Tensor, weight: PackedRows, bias: Tensor | None = None) -> Tensor:
+    """x [..., in] times a matrix of few bits [out, in], transposed, plus bias [out] of the type of x. -> [..., out]
+
+    The product is that with the numbers of the matrix in float32: they are not rounded to the type of x.
+    """
+    n, k = weight.shape
+    y = x.new_empty(*x.shape[:-1], n)
+    if not y.numel():
+        return y
+    rows = y.numel() // n
+    wide = x.reshape(rows, k).float().contiguous()
+    threads = 1 if n * k * rows < SMALL else pass_threads()
+    chunk = products.outputs_of_task(n, threads)
+    where = (wide.data_ptr(), 4 * k, rows, k, y.data_ptr(), KINDS[x.dtype], n * x.element_size())
+    arguments = (*packed_fields(weight), *where, address_of(bias), 0, chunk, *scale_fields(weight))
+    tasks = -(-n // chunk)
+    scratch = products.scratch_bytes(k)
+    run_kernel(products.packed_product, arguments, tasks, threads=threads, scratch=scratch)
+    return y
+
+
+def packed_fields(weight: PackedRows) -> tuple[int, int, int, int]:
+    """The first four of `products.FIELDS` for a matrix of few bits."""
+    data = weight.data
+    return data.data_ptr(), FORMATS[weight.format].number, data.stride(0), data.shape[0]
+
+
+def scale_fields(weight: PackedRows) -> tuple[int, int, int, int, int]:
+    """The last five of `products.FIELDS` for a matrix of few bits."""
+    scales = weight.scales
+    if scales is None:
+        return 0, FLOAT32, 0, 0, 0
+    size = scales.element_size()
+    groups = 1 if scales.dim() == 1 else scales.shape[0]
+    shift = (weight.shape[1] // groups // RUN).bit_length() - 1
+    of_row = size * (1 if scales.dim() == 1 else scales.stride(1))
+    return scales.data_ptr(), KINDS[scales.dtype], of_row, size * scales.stride(0), shift
 
 
 def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:

@@ -117,10 +117,14 @@ BUGS = (
     Bug("k-SEQ tests without rho", METHODS + "acceptance/spectr.py", "ok, u = chance.accept(p_x, rho * q_x, position)", "ok, u = chance.accept(p_x, q_x, position)", LAW),
     Bug("typical acceptance forgets the entropy", METHODS + "acceptance/typical.py", "return min(self.epsilon, self.delta * math.exp(-entropy))", "return self.epsilon", ("tests/methods/test_acceptance.py",)),
     # kernels: a row must not depend on its neighbouring rows
-    Bug("a product of several rows is summed in another order", "engine/kernels/instructions.py", "    whole = b.and_(k, _constant(~(LANES - 1)))", "    whole = b.and_(k, _constant(~(LANES - 1))) if rows == 1 else _constant(0)", KERNELS),
+    Bug("a product of several rows is summed in another order", "engine/kernels/instructions.py",
+        "    weights = [read_numbers(b, at(w, ws, j, i, SIZES[kind]), kind, LANES) for j in range(outputs)]\n    if outputs > 1:\n        prefetch(i)\n    for r, row in enumerate(sums):\n        value = read_numbers(b, at(x, xs, r, i, 4), FLOAT32, LANES)\n",
+        "    last = b.sub(b.and_(k, _constant(~(LANES - 1))), _constant(LANES))\n    place = i if rows == 1 else b.sub(last, i)\n    weights = [read_numbers(b, at(w, ws, j, place, SIZES[kind]), kind, LANES) for j in range(outputs)]\n    for r, row in enumerate(sums):\n        value = read_numbers(b, at(x, xs, r, place, 4), FLOAT32, LANES)\n", KERNELS),
+    Bug("a product of several rows rounds each term", "engine/kernels/instructions.py", 's.add_incoming(call_function(b, "fma", weight, value, s), body)\n    i.add_incoming(b.add(i, _constant(LANES)), body)', 's.add_incoming(call_function(b, "fma", weight, value, s) if rows == 1 else b.fadd(s, b.fmul(weight, value)), body)\n    i.add_incoming(b.add(i, _constant(LANES)), body)', KERNELS),
     Bug("attention is summed in two halves of the cache", "engine/kernels/attention.py",
-        "    for s in range(visible):  # one after the other, so that what is masked changes nothing\n        total += read(FLOAT32, p + 4 * s)\n",
-        "    half = _ZERO\n    for s in range(visible):\n        if s < entries // 2:\n            half += read(FLOAT32, p + 4 * s)\n        else:\n            total += read(FLOAT32, p + 4 * s)\n    total += half\n", KERNELS),
+        "    row_sums(p, stride, last, totals)",
+        "    row_sums(p, stride, last // 2, totals)\n    for r in range(tall):\n        late = _ZERO\n        for s in range(last // 2, last):\n            late += read(FLOAT32, p + r * stride + 4 * s)\n        write(FLOAT32, totals + 4 * r, read(FLOAT32, totals + 4 * r) + late)\n   ", KERNELS),
+    Bug("an offset of 4 bits is that of the next group", "engine/kernels/unpacking.py", "b.mul(b.lshr(run.t, run.shift), run.stride)", "b.mul(b.lshr(b.add(run.t, _constant(1)), run.shift), run.stride)", ("tests/engine/test_packed_kernels.py",)),
     Bug("a causal row sees one entry too many", "engine/kernels/attention.py", "row // load(a + _GROUP) + 1", "row // load(a + _GROUP) + 1 + (row // load(a + _GROUP) + 1 < load(a + _ROWS))", KERNELS),
     # strategies
     Bug("a fixed point is called final one token too late", METHODS + "strategies/jacobi.py", "while fixed < len(guesses) and guesses[fixed - 1] == after[fixed - 1]:", "while fixed < len(guesses) and guesses[fixed] == after[fixed]:", ("tests/methods/test_jacobi.py",)),

@@ -19,6 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from decodescope.engine.kernels.choice import kernels_in_use
+from decodescope.engine.kernels.formats import RUN, PackedRows
+
 from .matrix import Matrix
 
 # the type in which the operators pay: in others they take ten times as long as the plain way
@@ -30,6 +33,14 @@ GROUPS = (32, 64, 128, 256)  # of the operator of Int4
 def _has_operator(name: str, like: Tensor) -> bool:
     """True if this build has the operator `name` for numbers like these, and it pays."""
     return like.device.type == "cpu" and like.dtype in BY_OPERATOR and hasattr(torch.ops.aten, name)
+
+
+def _int4_order(out: int, group: int, like: Tensor) -> str:
+    """How an `Int4Matrix` of so many rows and numbers a group, whose scales are like these, keeps its numbers."""
+    if kernels_in_use(like.dtype, like.device) == "rows" and group % RUN == 0 and not group & group - 1:
+        return "halves"
+    fits = group in GROUPS and out % 16 == 0 and _has_operator("_weight_int4pack_mm_for_cpu", like)
+    return "operator" if fits else "pairs"
 
 
 def _needs_gradient(x: Tensor) -> bool:
@@ -57,6 +68,9 @@ class Int8Matrix(Matrix):
     def dense_weight(self) -> Tensor:
         return self.parts["q"].to(self.dtype) * self.parts["scale"][:, None]
 
+    def packed_rows(self) -> PackedRows | None:
+        return None if self.shape[1] % RUN else PackedRows("W8", self.parts["q"], self.parts["scale"])
+
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         rows = x.reshape(-1, x.shape[-1]).contiguous()
         few = len(rows) <= ROWS and not self.shape[1] % 32 and not _needs_gradient(x)
@@ -71,32 +85,39 @@ class Int8Matrix(Matrix):
 
 
 class Int4Matrix(Matrix):
-    """Groups of 4-bit numbers. parts: q uint8 [out, in / 2], two numbers a byte, in the operator's order where it takes this
-    shape; of [in / group, out, 2] scale and offset.
+    """Groups of 4-bit numbers. parts: q uint8 [out, in / 2], two numbers a byte; of [in / group, out, 2] scale and offset.
 
-    group: consecutive inputs that share both;  by_operator: True if q is in the operator's order
+    group: consecutive inputs that share both
+    order: of the numbers of a row: "operator", as torch's operator has them; "halves", as the kernels read them, of each 32 the
+           first 16 in the lower halves of 16 bytes; "pairs", two neighbours in a byte
     """
 
     group: int
-    by_operator: bool
+    order: str
 
     @classmethod
     def from_codes(cls, q: Tensor, scale: Tensor, zero: Tensor) -> Self:
         """Of q in 0..15 [out, in], scale and zero [out, in / group]."""
         out, inner = q.shape
         group = inner // scale.shape[1]
-        fits = group in GROUPS and out % 16 == 0 and _has_operator("_weight_int4pack_mm_for_cpu", scale)
-        if fits:
+        order, q = _int4_order(out, group, scale), q.to(torch.uint8)
+        if order == "operator":
             kept = torch.ops.aten._convert_weight_to_int4pack_for_cpu(q.to(torch.int32).contiguous(), 1)
+        elif order == "halves":
+            halves = q.unflatten(1, (-1, 2, RUN // 2))
+            kept = (halves[:, :, 0] | halves[:, :, 1] << 4).flatten(1)
         else:
-            wide = F.pad(q.to(torch.uint8), (0, inner % 2))
+            wide = F.pad(q, (0, inner % 2))
             kept = wide[:, ::2] | wide[:, 1::2] << 4
         pair = torch.stack([scale, zero], -1).transpose(0, 1).contiguous()
-        return cls.of((out, inner), scale, {"q": kept, "pair": pair}, group=group, by_operator=fits)
+        return cls.of((out, inner), scale, {"q": kept, "pair": pair}, group=group, order=order)
 
     @property
     def constants(self) -> dict[str, Any]:
-        return {"group": self.group, "by_operator": self.by_operator}
+        return {"group": self.group, "order": self.order}
+
+    def packed_rows(self) -> PackedRows | None:
+        return PackedRows("W4", *self.parts.values()) if self.order == "halves" else None
 
     @property
     def scale_group_size(self) -> int:
@@ -112,7 +133,10 @@ class Int4Matrix(Matrix):
         """q uint8 [out, in]. What the operator has put in its own order it puts back, as products with unit vectors and with
         scale 1 and offset 8."""
         (out, inner), q = self.shape, self.parts["q"]
-        if not self.by_operator:
+        if self.order == "halves":
+            halves = q.unflatten(1, (-1, RUN // 2))
+            return torch.stack([halves & 15, halves >> 4], 2).flatten(1)
+        if self.order == "pairs":
             return torch.stack([q & 15, q >> 4], -1).flatten(1)[:, :inner]
         unit = torch.eye(inner, dtype=torch.bfloat16)  # in which they are exact
         pair = torch.tensor([1.0, 8.0], dtype=unit.dtype).expand(inner // self.group, out, 2).contiguous()
@@ -122,7 +146,7 @@ class Int4Matrix(Matrix):
         return q_in_order
 
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        if not self.by_operator or _needs_gradient(x):
+        if self.order != "operator" or _needs_gradient(x):
             return super().product(x, bias)
         rows = x.reshape(-1, x.shape[-1]).contiguous()
         q, pair = (self.parts[name] for name in ("q", "pair"))

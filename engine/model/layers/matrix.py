@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from decodescope.engine.kernels.choice import kernels_for, kernels_in_use
+from decodescope.engine.kernels.formats import PackedRows
 
 # numbers of a float32 matrix up to which the plain product is no slower: the packed one takes 14 us to start
 SMALL = 1 << 16
@@ -31,11 +32,17 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x [..., in] times weight [out, in], plain, packed or a `Matrix`, transposed; plus bias [out]. -> [..., out]"""
     if weight.is_mkldnn:
         return _packed_product()(x, weight, bias, "none", [], "")  # type: ignore[no-any-return] # an operator of torch
-    if (kernels := kernels_for(x, weight, bias)) is not None and x.dtype == weight.dtype:
+    if not isinstance(weight, Matrix):
+        kernels = kernels_for(x, weight, bias)
+        if kernels is None or x.dtype != weight.dtype:
+            return F.linear(x, weight, bias)
         return kernels.linear(x, weight, bias)
-    if isinstance(weight, Matrix):
+    kernels = kernels_for(x, bias)
+    if kernels is None or x.dtype != weight.dtype:
         return weight.product(x, bias)
-    return F.linear(x, weight, bias)
+    if (packed := weight.packed_rows()) is not None:
+        return kernels.packed_linear(x, packed, bias)
+    return kernels.linear(x, weight.dense_weight(), bias)
 
 
 @cache
@@ -138,6 +145,10 @@ class Matrix(Tensor):
     def dense_weight(self) -> Tensor:
         """Its numbers, [out, in]."""
         raise NotImplementedError
+
+    def packed_rows(self) -> PackedRows | None:
+        """Its rows as the kernels read them without unpacking; None if they cannot."""
+        return None
 
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """x [..., in] times its numbers, transposed; plus bias [out]. -> [..., out]. The plain way, which has a gradient: its

@@ -92,7 +92,10 @@ class RopeTable:
 
 def rotate_(x: Tensor, cos: Tensor, sin: Tensor) -> None:
     """Rotate the leading cos.shape[-1] features of x (float [..., heads, D]) in place."""
-    if (kernels := kernels_for(x, cos, sin)) is not None and x.dim() > 3 and x.dtype == cos.dtype:
+    kernels = (
+        kernels_for(x, cos, sin) if x.dim() > 3 and x.dtype == cos.dtype and cos.shape[-2] == 1 else None
+    )
+    if kernels is not None:
         return kernels.rotate_(x, cos, sin)
     dim = cos.shape[-1]
     part = x if dim == x.shape[-1] else x[..., :dim]
@@ -104,5 +107,5 @@ def unrotate(x: Tensor, table: RopeTable, positions: Tensor, highest: int) -> Te
     """Keys x [..., S, D] from `positions` (int64 [S], none above `highest`), copied and moved to position 0."""
     x = x.clone(memory_format=torch.contiguous_format)
     cos, sin = table.at(positions, highest)
-    rotate_(x, cos.squeeze(-2) / table.rope.amplitude, -sin.squeeze(-2) / table.rope.amplitude)
+    rotate_(x[..., None, :], cos / table.rope.amplitude, -sin / table.rope.amplitude)
     return x
