@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import counted
@@ -12,6 +13,7 @@ from counted import Counted, Priced
 
 from decodescope.engine.cost.cost import PassShape, pass_cost
 from decodescope.engine.cost.passes import PassPricer
+from decodescope.engine.kernels.choice import kernels_set_to
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.stores.packed_store import PackedStore
 from decodescope.engine.model.stores.store import LayerStore
@@ -43,6 +45,13 @@ CASES = {
 }
 # with these, rows of a pass see less than a chain does, because no record has their tree
 UNTOLD = {"tree of a draft model": "draft"}
+
+
+@pytest.fixture(autouse=True)
+def torch_computes() -> Iterator[None]:
+    """What is counted are torch's operators."""
+    with kernels_set_to("torch"):
+        yield
 
 
 @pytest.mark.parametrize("case", CASES)

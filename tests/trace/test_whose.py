@@ -67,6 +67,17 @@ def test_a_lossless_run_says_whether_its_text_is_one_of_a_distribution() -> None
     assert exactness_mark_text(header(Method.from_names(drawn))) == "lossless, in distribution"
 
 
+def test_a_greedy_lossless_run_says_how_its_text_compares_with_plain_decodings() -> None:
+    drafts, plain = (header(Method.from_names(x)) for x in ({"drafter": "prompt_lookup"}, {}))
+    drafts.kernels = plain.kernels = "rows"
+    assert exactness_mark_text(drafts) == "lossless, the same bits as plain decoding"
+    assert exactness_mark_text(plain) == "lossless"
+    drafts.kernels, drafts.dtype = "torch", "bfloat16"
+    assert exactness_mark_text(drafts) == "lossless, but for numerical ties"
+    drafts.dtype = "float32"
+    assert exactness_mark_text(drafts) == "lossless"
+
+
 def test_where_another_law_stands_the_text_is_said_to_be_of_that_law_and_is_held_against_no_other() -> None:
     law = Method.from_names(
         {"guidance": "contrastive", "drafter": "prompt_lookup", "sampler": ["temperature"]}

@@ -85,7 +85,7 @@ class LowRankCoder:
         if side == "keys" and self.table is not None:
             at = parts["at"][0].long()
             cos, sin = self.table.at(at, self.highest)
-            rotate_(x, cos.squeeze(-2), sin.squeeze(-2))
+            rotate_(x[..., None, :], cos, sin)
         return x
 
     def concat_parts(self, a: Parts, b: Parts, side: Side) -> Parts:

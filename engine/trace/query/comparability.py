@@ -17,13 +17,23 @@ from .causes import causes_shown
 
 def exactness_mark(header: Header) -> tuple[str, str]:
     """The exactness of a whole run and why, in words: ("lossless", "") or ("lossy", "because: ..."). If tokens are drawn, an
-    exact text is one of a distribution; the second part then notes that."""
+    exact text is one of a distribution; the second part then notes that. Of a greedy lossless method it notes how its text
+    compares with plain decoding's."""
     causes = causes_shown(header)
     why = "because: " + "; ".join(causes) if causes else ""
     drawn = header.is_exact and not part_description(header, "sampler").get("greedy")
-    return exactness_text(header.exactness), "; ".join(
-        x for x in ("in distribution" if drawn else "", why) if x
-    )
+    how = "in distribution" if drawn else _compare_bits(header)
+    return exactness_text(header.exactness), "; ".join(x for x in (how, why) if x)
+
+
+def _compare_bits(header: Header) -> str:
+    """How the text of a greedy lossless method compares with plain decoding's on the same machine: with the kernels called rows
+    a token has the same logits, bit for bit, in any pass; with others the last bits depend on the rows of a pass."""
+    if header.exactness != "lossless" or is_plain(header):
+        return ""
+    if header.kernels == "rows":
+        return "the same bits as plain decoding"
+    return "but for numerical ties" if header.dtype in ("bfloat16", "float16") else ""
 
 
 def exactness_mark_text(header: Header) -> str:

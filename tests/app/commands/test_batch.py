@@ -129,16 +129,16 @@ def test_a_text_that_fails_is_told_and_the_others_are_whole(
     said, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cache of the second session runs out of memory in the middle of its text."""
-    append, tries, begun = LayerStore.append, count(1), list[LayerStore]()
+    reserve, tries, begun = LayerStore.reserve, count(1), list[LayerStore]()
 
-    def full(store: LayerStore, kv: Tensor, positions: Tensor) -> None:
+    def full(store: LayerStore, positions: Tensor) -> None:
         if store.layer == 1 and store not in begun:
             begun.append(store)
         if store.layer == 1 and store is begun[min(1, len(begun) - 1)] is not begun[0] and next(tries) > 4:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
-        append(store, kv, positions)
+        reserve(store, positions)
 
-    monkeypatch.setattr(LayerStore, "append", full)
+    monkeypatch.setattr(LayerStore, "reserve", full)
     code, text, err = said("batch", *MODEL, "--drafter", "prompt_lookup", "--prompts", str(file), "--json")
     ends = [x["end"] for x in json.loads(text)["texts"]]
     assert code == 1 and ends == ["max_new_tokens", "out_of_memory", "max_new_tokens"]
