@@ -446,10 +446,10 @@ def _add_device_options(sub: Parser, threads: str = "as timing says, or OMP_NUM_
 def _add_kernels_option(sub: Parser) -> None:
     sub.add_argument(
         "--kernels",
-        choices=("torch", "rows"),
+        choices=("rows", "torch"),
         metavar="K",
-        help="torch or rows: whose arithmetic passes on a CPU take, torch's, or kernels that compute each row alike "
-        "however many there are (default: torch)",
+        help="rows or torch: whose arithmetic passes on a CPU take, kernels that compute each row alike however many "
+        "there are, or torch's (default: rows, torch where numba is missing)",
     )
 
 

@@ -77,7 +77,7 @@ def _read_queries(a, batch, head, first, tall, queries):
     return last
 
 
-@njit(nogil=True)
+@njit(nogil=True, inline="always")
 def _score(a, batch, head, tall, last, queries, scores):
     """The products of queries and the first `last` keys."""
     kind = load(a + _KIND)
@@ -174,7 +174,7 @@ def _scale(a, batch, head, row, visible, p):
     return largest(p, visible)
 
 
-@njit(nogil=True)
+@njit(nogil=True, inline="always")
 def _sum_values(a, batch, head, tall, last, p, sums):
     """The values of the first `last` entries, weighted and summed, for all rows of a tile."""
     kind = load(a + _KIND)

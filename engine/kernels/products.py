@@ -35,7 +35,7 @@ def scratch_bytes(k: int) -> int:
     return _SUMS + 4 * _NEAR * k
 
 
-@njit(nogil=True)
+@njit(nogil=True, inline="always")
 def _multiply(a, kind, w, stride, row, tall, outputs, sums, ahead):
     """The sums, float32 [tall, 8], of up to 8 outputs, whose weights begin at w, for `tall` rows from `row` on."""
     k = load(a + _WIDTH)

@@ -26,7 +26,7 @@ def tile_of(rows):
     return 4 if rows == 7 or rows == 8 or rows == 11 else 6
 
 
-@njit(nogil=True)
+@njit(nogil=True, inline="always")
 def dot(kind, rows, w, w_stride, x, x_stride, out, out_stride, k, ahead):
     """`dot_lanes`, plus the last k % 8 products, one after the other."""
     dot_lanes(kind, rows, w, w_stride, x, x_stride, out, out_stride, k, ahead)
