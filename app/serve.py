@@ -35,6 +35,5 @@ def _serve(args: argparse.Namespace) -> None:
         allow_host=args.allow_host,
         models=args.models,
         threads=args.threads,
-        compile=args.compile,
         limits=LabLimits(**{x.name: getattr(args, x.name) for x in fields(LabLimits)}),
     )

@@ -174,10 +174,9 @@ def serve(  # noqa: PLR0913, PLR0915
     limits: LabLimits | None = None,
     further: Mapping[str, str] | None = None,
     threads: int | None = None,
-    compile: bool = False,
 ) -> None:
     """Open the lab and serve it until it is interrupted. Raises ServeError for settings that cannot work.
-    threads: of a pass; None: chosen by timing, and watched. compile: short passes run compiled."""
+    threads: of a pass; None: chosen by timing, and watched."""
     names = allowed_hosts(host, allow_host)
     folder = None if models is None else expand_path(models)
     if folder is not None and not folder.is_dir():
@@ -201,7 +200,6 @@ def serve(  # noqa: PLR0913, PLR0915
 
     play = RunService(model, draft, kept, folder, limits, further)
     play.models.choose_threads(threads)
-    play.models.compile = compile
 
     def build() -> FastAPI:
         try:

@@ -1,7 +1,6 @@
 """Where a pass of the shipped models goes: products, other operators, Python between them; and what a step adds to passes.
 
     python benchmarks/operators.py --threads 1 [--dtype bfloat16] [--rows 1 5 16] [--entries 160]
-    python benchmarks/operators.py --threads 1 --compile    # passes alone, plain and compiled in turns
 
 A pass runs once under a mode of torch that writes down its operators; those that reckon are then called again from a list,
 with the same arguments, which is what the pass would take if nothing stood between them. "between" is the rest: Python, and
@@ -22,7 +21,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from decodescope.app.commands.shared.output import table
 from decodescope.engine import load
-from decodescope.engine.model.forward.compiled import CompiledPackage
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.stores.cache import KVCache
 from decodescope.engine.session.load import Model
@@ -102,28 +100,6 @@ def passes(name: str, model: Model, rows: int, entries: int) -> list[str]:
     ]
 
 
-def both_ways(name: str, model: Model, rows: int, entries: int) -> list[str]:
-    """A row of the table: a pass plain and compiled, in turns; of processor time too, which others do not lengthen."""
-    decoder, feed = model.decoder, Feed.causal_chain([7] * rows, entries)
-    cache, package = KVCache(decoder.spec, dtype=decoder.dtype), decoder.compiled
-    decoder.forward(Feed.causal_chain([5] * entries, 0, logits="last"), cache)
-    cache.commit(range(entries))
-
-    def way(compiled: CompiledPackage | None) -> Callable[[], None]:
-        def whole() -> None:
-            decoder.compiled = compiled
-            decoder.forward(feed, cache)
-            cache.rollback()
-
-        return whole
-
-    ways = way(None), way(package)
-    in_turns(*ways)  # a processor that has rested begins slowly
-    wall, own = in_turns(*ways), in_turns(*ways, clock=time.thread_time)
-    cells = [f"{x / 1e3:.2f}" for x in (*wall, *own)]
-    return [name, str(rows), *cells[:2], f"{wall[1] / wall[0]:.2f}", *cells[2:], f"{own[1] / own[0]:.2f}"]
-
-
 def steps(model: Model, draft: Model, prompt: list[int], method: str, level: Level) -> list[str]:
     """A row of the table: the steps of a method behind a prompt."""
     rounds = []
@@ -162,30 +138,10 @@ def main() -> None:
     parser.add_argument("--dtype", nargs="+", default=["bfloat16", "float32"])
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 5, 16])
     parser.add_argument("--entries", type=int, default=160)
-    parser.add_argument("--compile", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     for dtype in args.dtype:
-        models = {name: load(name, dtype, compile=args.compile) for name in ("lab", "lab-draft")}
-        if args.compile:
-            made = [
-                both_ways(name, model, rows, args.entries)
-                for name, model in models.items()
-                for rows in args.rows
-            ]
-            head = (
-                "model",
-                "rows",
-                "plain, ms",
-                "compiled",
-                "ratio",
-                "of the processor, plain",
-                "compiled",
-                "ratio",
-            )
-            print("\n".join(x for model in models.values() for x in model.remarks))
-            print(f"{dtype}, {args.threads} threads, {args.entries} entries\n\n{table(head, made)}\n")
-            continue
+        models = {name: load(name, dtype) for name in ("lab", "lab-draft")}
         made = [
             passes(name, model, rows, args.entries) for name, model in models.items() for rows in args.rows
         ]

@@ -24,7 +24,6 @@ REASONS = {
     "no gates are shipped": "where assets/models/lab/heads/duo_attention lies: training/cacheparts.py trains it",
     "no judge is shipped": "where assets/models/lab/heads/judge lies: training/heads.py trains it",
     "no browser here: set DECODESCOPE_BROWSER, or install Chromium": "with Chromium; CI refuses to begin without it",
-    "there is no C++ compiler on this machine": "with g++, or clang++ on macOS",
     "needs a folder in which nothing can be made": "on systems with /proc",
     "the size of a process is read from /proc": "on systems with /proc",
     "Windows has no SIGINT to send": "elsewhere",

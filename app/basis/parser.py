@@ -359,9 +359,6 @@ def _add_app_options(sub: Parser) -> None:
     sub.add_argument("--models", metavar="DIR", help="folder of models that the page offers too")
     _add_threads_option(sub, "as timing says, or OMP_NUM_THREADS")
     _add_kernels_option(sub)
-    sub.add_argument(
-        "--compile", action="store_true", help="short passes run compiled; the first load takes longer"
-    )
     sub.add_argument("--no-browser", action="store_true", help="do not open a browser")
     for row in LabLimits().rows():
         sub.add_argument(
@@ -596,9 +593,6 @@ def _add_decoding_options(sub: Parser) -> None:
         help="of every random draw (default: 0)",
     )
     _add_device_options(sub)
-    sub.add_argument(
-        "--compile", action="store_true", help="short passes run compiled; the first load takes longer"
-    )
     sub.add_argument("--trace", metavar="OUT", help="record the run to this file")
     sub.add_argument(
         "--trace-level",
@@ -852,9 +846,6 @@ def _add_bench_options(sub: Parser) -> None:
         sub, "draft model, or none (default for lab: lab-draft)", "labbench, speculation, words, prompts: "
     )
     _add_device_options(sub, "as torch has it")
-    sub.add_argument(
-        "--compile", action="store_true", default=None, help="decode: short passes of our side run compiled"
-    )
     sub.add_argument(
         "--new-tokens",
         type=int_in_range(2, 4096),

@@ -106,7 +106,6 @@ def check_torch(args: argparse.Namespace) -> Iterator[DoctorFinding]:
         "GPU", "good" if cuda else "note", names if cuda else "none that torch can use; models run on the CPU"
     )
     yield threads_finding()
-    yield compiler_finding()
     has = read_instructions()
     yield instructions_finding(has)
     yield bfloat16_finding(has, row_us(torch.float32), row_us(torch.bfloat16))
@@ -184,19 +183,6 @@ def threads_finding() -> DoctorFinding:
         f"{chosen.number} of {os.cpu_count()} processors, by timing: {passes}; --threads N fixes the number"
     )
     return DoctorFinding("threads", "good", words)
-
-
-def compiler_finding() -> DoctorFinding:
-    """Whether --compile can work here, and which of its packages are installed."""
-    from decodescope.engine.model.forward.compiled import ENDING, CompileError, package_folder
-    from decodescope.engine.model.forward.compiled import compiler as path
-
-    packages = [*package_folder().glob(f"*{ENDING}")]
-    many = f"{len(packages)} kept in {package_folder()}" if packages else "none is made yet"
-    try:
-        return DoctorFinding("compiler", "good", f"{path('a model')}, for --compile; packages: {many}")
-    except CompileError as error:
-        return DoctorFinding("compiler", "note", f"{error} Packages: {many}.")
 
 
 def check_assets(args: argparse.Namespace) -> Iterator[DoctorFinding]:

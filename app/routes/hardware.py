@@ -64,8 +64,9 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
             name: request.query_params.get(name, "")[:80] for name in ("device", "target", "draft", *FIGURES)
         }
         threads = None if play.models.threads is None else play.models.threads.record()
-        here = {"threads": threads, "compiled": play.models.compile_notes}
-        return await of(run, lambda x: {**prices.price(x, {k: v for k, v in asked.items() if v}), **here})
+        return await of(
+            run, lambda x: {**prices.price(x, {k: v for k, v in asked.items() if v}), "threads": threads}
+        )
 
     @api.get("/ds/run/{run}/operators")
     async def operators(run: str, request: Request) -> Response:

@@ -108,7 +108,6 @@ class ModelPool:
     more: a folder with subfolders that are offered too
     holder: another owner of the pool's models; None: nobody
     threads: owner of the number of threads, once a model is loaded; None: torch alone
-    compile: whether the models that are loaded from here on run compiled
     """
 
     def __init__(
@@ -131,7 +130,6 @@ class ModelPool:
         self._offered: dict[str, Offer] = {}  # by key, as of the last request
         self._rewritten: dict[str, Offer] = {}  # the same for models that are to be made from them
         self.threads: ThreadCount | None = None
-        self.compile = False
         self._threading: Callable[[], ThreadCount] | None = None
 
     def loaded_models(self, names: Mapping[str, str] | None = None) -> dict[str, Model]:
@@ -151,13 +149,6 @@ class ModelPool:
     def put(self, **models: Model) -> None:
         """Take models that are loaded already, by their roles on a new page."""
         self.present |= {self.names[role]: model for role, model in models.items()}
-
-    @property
-    def compile_notes(self) -> list[str]:
-        """For the loaded models that run compiled, the compile time and where the result is cached."""
-        return [
-            x.decoder.compiled.remark(x.name) for x in self.present.values() if x.decoder.compiled is not None
-        ]
 
     def choose_threads(self, number: int | None) -> None:
         """Let passes run in so many threads; None: the number that is fastest by timing when a model is loaded."""
@@ -195,7 +186,7 @@ class ModelPool:
                         called = Path(key).name if offer is None else offer.name
                         self._phase = f"loading the {role_title(role).lower()} {called}"
                         same = next((x for x in self.present.values() if key in (x.name, x.reference)), None)
-                        model = same or load(key, compile=self.compile)
+                        model = same or load(key)
                         model.name = model.name if offer is None else offer.name
                         self.present[key] = model
                     self.present.move_to_end(key)

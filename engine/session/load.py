@@ -43,14 +43,11 @@ from decodescope.engine.model.checkpoint.weights import (
     read_adapter,
     weight_files,
 )
-from decodescope.engine.model.forward import plain
-from decodescope.engine.model.forward.compiled import CompileError, UncompilableModel, compile_passes
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.executor import EngineFault, catch_device_faults
 from decodescope.engine.model.heads.base import Head
 from decodescope.engine.model.heads.files import GATES, find_head_folders, read_heads, unknown_head_remarks
 from decodescope.engine.model.layers.devices import DeviceRefusal, device_named
-from decodescope.engine.model.layers.gates import OPEN
 from decodescope.engine.model.layers.matrix import can_pack
 from decodescope.engine.trace.records.events import Made, Piece
 
@@ -138,7 +135,6 @@ def load(
     heads: Mapping[str, Path] | None = None,
     allow_pickle: bool = False,
     weights: str = "",
-    compile: bool = False,
 ) -> Model:
     """Load a model by name: one of the shipped models, a folder (written with a path separator), or a hub id.
 
@@ -147,8 +143,7 @@ def load(
 
     Without `device` the first CUDA device is taken, else the CPU; without `dtype` bfloat16 on CUDA, float32 elsewhere. `heads`:
     folders of draft heads by kind, ours or published ones, in addition to those in the model's own folder; `allow_pickle`:
-    published heads may be read from a pickle file, tensors only. `compile`: short passes run compiled (docs/cost.md); the first
-    load on a machine takes longer for it. Raises LoadError; its message is one sentence.
+    published heads may be read from a pickle file, tensors only. Raises LoadError; its message is one sentence.
     """
     place = _device(device)
     kind = _dtype(dtype, place)
@@ -192,8 +187,6 @@ def load(
     remarks = [*(f"{name}: {x}" for x in odd), *remarks]
     if tokenizer is not None and tokenizer.vocab < spec.vocab:
         decoder.usable = tokenizer.vocab  # the rows above pad the matrix to a round size
-    if compile:
-        remarks += _compile_passes(decoder)
     mark = fingerprint(folder, adapter, parts)
     return Model(
         name,
@@ -225,21 +218,6 @@ def _foreign_head_remarks(nets: Mapping[str, Head], folder: Path, name: str) -> 
         for kind, mark in others.items()
         if mark not in known
     ]
-
-
-def _compile_passes(decoder: Decoder) -> list[str]:
-    """Let its short passes run compiled; return remarks on that. Raises LoadError where no compiler can do it."""
-    if not plain.layers_alike(decoder.spec) or decoder.gates is not OPEN:
-        return [
-            f"The layers of {decoder.spec.name} are not alike, and only such are compiled: it runs as without --compile."
-        ]
-    try:
-        decoder.compiled = compile_passes(decoder.spec, decoder.layers)
-    except UncompilableModel as error:
-        return [str(error)]
-    except CompileError as error:
-        raise LoadError(str(error)) from None
-    return [decoder.compiled.remark(decoder.spec.name)]
 
 
 def _apply_transforms(

@@ -5,7 +5,7 @@ import { ask, onChange, panes, paneTitle, onStep, errorText, noStepReason } from
 import { saveMenu } from "./export/save.js";
 import { current } from "./shared/address.js";
 import { operatorsTable } from "./hardware/operators.js";
-import { compiledOf, errorOf, passesTable, threadsOf, tokenBars, verdictOf, workedOf } from "./hardware/prices.js";
+import { errorOf, passesTable, threadsOf, tokenBars, verdictOf, workedOf } from "./hardware/prices.js";
 import { drawRoofline, phaseIcon } from "./hardware/roofline.js";
 import { surfaceTable } from "./hardware/surface.js";
 import { scrollBox } from "./hardware/tables.js";
@@ -211,7 +211,7 @@ export function page(element) {
       );
     }
     const whole = [...present, ...prompt].find((x) => x.was)?.was.name;
-    note.textContent = machines(machine, there) + threadsOf(prices?.threads) + compiledOf(prices?.compiled)
+    note.textContent = machines(machine, there) + threadsOf(prices?.threads)
       + (whole ? ` Hollow, with a dashed way: the same pass by ${whole}, at best here.` : "");
     drawPriced(home, there);
   }

@@ -150,18 +150,14 @@ def test_all_that_is_kept_lies_in_one_folder_of_the_user(
     from decodescope.engine.core import calibration
     from decodescope.engine.cost.hardware import profile_path
     from decodescope.engine.decoding.values import transform_result
-    from decodescope.engine.model.forward import compiled
 
     monkeypatch.setattr(
         platformdirs, "user_data_dir", lambda name, appauthor=None: str(tmp_path / f"{name} {appauthor}")
     )
     mine = tmp_path / "decodescope False"
     assert files.data_folder() == storage.data_folder() == mine and storage.traces_folder() == mine / "traces"
-    assert [
-        calibration.default_folder(),
-        transform_result.default_folder(),
-        compiled.package_folder(),
-    ] == [mine / x for x in ("calibrated", "ended", "compiled")]
+    assert calibration.default_folder() == mine / "calibrated"
+    assert transform_result.default_folder() == mine / "ended"
     assert profile_path({"machine": "m"}).parent == mine / "profiles"
     assert HONEST() == mine / "traces" / "files"
     asking = [m for m in modules() for i in imports(m) if within(i.target, "platformdirs")]

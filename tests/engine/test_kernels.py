@@ -6,7 +6,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -209,14 +208,6 @@ def test_the_greedy_text_of_a_lossless_drafter_is_plain_decodings(dtype: str) ->
     assert plain.trace.header.kernels == "rows"
     for drafter in ("prompt_lookup", "anpd", "token_recycling", "medusa", "early_exit"):
         assert run(model, drafter, prompt, max_new_tokens=60).tokens == plain.tokens, drafter
-
-
-def test_a_compiled_package_is_not_asked() -> None:
-    """A compiled package needs masks in torch's form. What rows cannot run as one program, they run layer by layer."""
-    decoder, n = FAMILIES["qwen3"][0](), len(TEXT)
-    due, _ = read_in_chunks(decoder, [n])
-    decoder.compiled = SimpleNamespace(layers=decoder.layers)  # type: ignore[assignment] # nothing to run
-    assert torch.equal(read_in_chunks(decoder, [4, 3, n - 7])[0], due)
 
 
 def test_the_norm_of_a_wide_row_has_room() -> None:

@@ -21,7 +21,6 @@ USUAL: dict[str, dict[str, Any]] = {
         "repeats": 5,
         "prompt_file": None,
         "trace_level": "summary",
-        "compile": False,
     },
     "labbench": {**ON_QUESTIONS, "new_tokens": None, "temperature": 0.0, "batch": 1},
     "speculation": {**ON_QUESTIONS, "new_tokens": 40, "repeats": 3, "temperature": 0.8},

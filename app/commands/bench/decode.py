@@ -30,7 +30,6 @@ def decode(args: argparse.Namespace) -> int:
         prompts=prompts,
         level=None if args.trace_level == "none" else args.trace_level,
         say=progress_printer(args.json),
-        compile=bool(args.compile),
     )
     if args.json:
         print_json(record)

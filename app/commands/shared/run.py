@@ -413,15 +413,12 @@ def load_models(args: argparse.Namespace, method: Method) -> tuple[Model, dict[s
     name, folder, adapter, weights = find_model(args.model)
     heads = head_folders(args)
     method.check(describe(folder, name, heads, adapter, weights), given)
-    fast = bool(getattr(args, "compile", False))  # an option of the commands that decode one text
-    model = load(args.model, args.dtype, args.device, heads, args.allow_pickle, compile=fast)
+    model = load(args.model, args.dtype, args.device, heads, args.allow_pickle)
     if model.tokenizer is None:
         raise Refusal(
             f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder."
         )
-    others = {
-        role: load(given[role], args.dtype, args.device, compile=fast) for role in roles if role in given
-    }
+    others = {role: load(given[role], args.dtype, args.device) for role in roles if role in given}
     return model, others
 
 

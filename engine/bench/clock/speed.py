@@ -194,20 +194,19 @@ def measure_speed(  # noqa: PLR0913
     prompts: dict[str, str] | None = None,
     level: Level | None = "summary",
     say: Callable[[str], None] = lambda text: None,
-    compile: bool = False,
 ) -> dict[str, Any]:
     """Measure every contestant on every prompt and return the results, as plain data.
 
     All run greedily in this process, on the same weights, type and threads, and write `new_tokens` tokens. After a warm-up they
     take turns, so that whatever else the machine does meets them all; the order is turned by one each round. A time is that of
     the whole call after loading, prompt and recording included. A ratio is that of the medians over the rounds, and its median
-    over the prompts. compile: short passes of our side run compiled.
+    over the prompts.
     """
     before = pass_threads()
     set_pass_threads(threads or before)
     try:
-        target = load(model, dtype, device, compile=compile)
-        helper = None if draft is None else load(draft, dtype, device, compile=compile)
+        target = load(model, dtype, device)
+        helper = None if draft is None else load(draft, dtype, device)
         theirs = Reference(target, helper)
         contestants = all_contestants(target, helper, theirs, new_tokens, level)
         ids = {name: encode_text_or_ids(target, text) for name, text in (prompts or PROMPTS).items()}
@@ -234,9 +233,6 @@ def measure_speed(  # noqa: PLR0913
         "new_tokens": new_tokens,
         "repeats": repeats,
         "level": level or "none",
-        "compiled": [x for one in (target, helper) if one is not None for x in one.remarks]
-        if compile
-        else None,
         **compare_contestants(contestants),
         "settings": settings,
         "columns": columns(settings, [row for x in contestants for row in x.answers]),

@@ -24,7 +24,6 @@ from ..layers.vocabulary import CompanionNet
 from ..stores.cache import KVCache
 from . import general, plain
 from .attention_block import AttentionBlock
-from .compiled import CompiledPackage
 from .conditional import ConditionalPass
 from .feed import Feed
 
@@ -51,7 +50,6 @@ class Decoder:
         self.costs: dict[int, float] = {}  # rows of a pass -> microseconds, once measured
         self.heads: Mapping[str, CompanionNet] = {}  # draft heads trained on this model, by name
         self.gates = OPEN
-        self.compiled: CompiledPackage | None = None  # what short passes do between two attentions
 
     def __deepcopy__(self, memo: object) -> Decoder:
         return self
@@ -144,9 +142,7 @@ class Decoder:
         answer = None
         everything = skip is None and depth is None
         if everything and probe is None and ran is None and plain.can_run(self.spec, self.gates, feed, cache):
-            x = plain.run(
-                self.spec, self.layers, self.rope, feed, cache, self.embed_rows(feed), self.compiled
-            )
+            x = plain.run(self.spec, self.layers, self.rope, feed, cache, self.embed_rows(feed))
         elif everything and feed.entries is None:
             x = general.run(self._block(feed, cache, probe), self.input_states(feed), self.spec.n_layers)
             if ran is not None:

@@ -22,7 +22,6 @@ from ..layers.layer import Layer
 from ..layers.matrix import linear
 from ..layers.rope import RopeTable, rotate_
 from ..stores.cache import KVCache, LayerStore
-from .compiled import CompiledPackage
 from .feed import Feed
 
 FEW = 64  # rows of a pass up to which launches matter, and its mask may be written out for every query head
@@ -64,18 +63,14 @@ def run(
     feed: Feed,
     cache: KVCache | None,
     x: Tensor,
-    compiled: CompiledPackage | None = None,
 ) -> Tensor:
-    """The states [B, T, d_model] after the last layer, of those that enter the first; each layer has T pending rows more.
-    compiled: runs the work between two attentions of one sequence; None: the operators one by one."""
+    """The states [B, T, d_model] after the last layer, of those that enter the first; each layer has T pending rows more."""
     assert cache is not None, "it fits"
-    if (kernels := kernels_for(x)) is not None:
-        if (program := kernels.pass_program(spec, layers)) is not None:
-            cos, sin = rope.at(feed.positions, feed.highest)
-            seen = _visible_mask(feed, cache.layers[0])
-            return program.run(x, cache.layers, feed.positions, cos, sin, seen)
-    elif compiled is not None and compiled.layers is layers and len(x) == 1:
-        return _run_compiled(spec, compiled, rope, feed, cache, x)
+    kernels = kernels_for(x)
+    if kernels is not None and (program := kernels.pass_program(spec, layers)) is not None:
+        cos, sin = rope.at(feed.positions, feed.highest)
+        seen = _visible_mask(feed, cache.layers[0])
+        return program.run(x, cache.layers, feed.positions, cos, sin, seen)
     rotated, positions = spec.n_heads + spec.n_kv_heads, feed.positions
     cos, sin = rope.at(positions, feed.highest)
     mask = added_mask(spec, feed, cache.layers[0], x.dtype)
@@ -86,34 +81,6 @@ def run(
         x = linear(y, w.out, w.out_bias).add_(x)
         x = linear(w.activations(x, spec), w.down, w.down_bias).add_(x)
     return x
-
-
-def _run_compiled(
-    spec: ModelSpec, compiled: CompiledPackage, rope: RopeTable, feed: Feed, cache: KVCache, x: Tensor
-) -> Tensor:
-    """`run` with a compiled package. The first layer up to its attention and the last one from there on are plain."""
-    T = feed.length
-    K = spec.n_kv_heads
-    D = spec.head_dim
-    g = spec.group
-    layers = compiled.layers
-    H, mask = g * K, added_mask(spec, feed, cache.layers[0], x.dtype)
-    cos, sin = (part.contiguous() for part in rope.at(feed.positions, feed.highest))
-    qkv = layers[0].queries_keys_values(x, spec, 0)
-    rotate_(qkv.narrow(2, 0, H + K), cos, sin)
-    q = qkv.narrow(2, 0, H).view(1, T, K, g, D).permute(0, 2, 3, 1, 4).reshape(1, K, g * T, D)
-    kv = qkv.narrow(2, H, 2 * K).view(1, T, 2, K, D).permute(2, 0, 3, 1, 4)
-    for i, store in enumerate(cache.layers):
-        store.append(kv, feed.positions)
-        k, v = store.kv.narrow(3, 0, store.n + store.m).unbind(0)
-        # [1, K, g * T, D]
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=spec.score_scale)
-        if i + 1 < len(layers):
-            x, q, kv = compiled.run_between(i, x, y, cos, sin)
-    w = layers[-1]
-    y = y.view(1, K, g, T, D).permute(0, 3, 1, 2, 4).reshape(1, T, H * D)
-    x = linear(y, w.out, w.out_bias).add_(x)
-    return linear(w.activations(x, spec), w.down, w.down_bias).add_(x)
 
 
 def head_contexts(

@@ -37,11 +37,6 @@ export function threadsOf(threads) {
     + (took.length ? `: over ${rows.join(" and ")} rows ${took.join(", ")}.` : ".");
 }
 
-/** The compile times of models that run compiled, as sentences; nothing if there are none. */
-export function compiledOf(sentences) {
-  return (sentences || []).map((x) => ` ${x}`).join("");
-}
-
 /** The passes by kind as a table. machine: that of the run; home, there: prices on it and on another, or null;
  *  worked: the performance of the run on its own machine. */
 export function passesTable(machine, home, there, worked) {
