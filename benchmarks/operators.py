@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from decodescope.app.commands.shared.output import table
 from decodescope.engine import load
+from decodescope.engine.kernels.choice import use_kernels
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.stores.cache import KVCache
 from decodescope.engine.session.load import Model
@@ -139,6 +140,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 5, 16])
     parser.add_argument("--entries", type=int, default=160)
     args = parser.parse_args()
+    use_kernels("torch")  # whose operators are counted and timed
     torch.set_num_threads(args.threads)
     for dtype in args.dtype:
         models = {name: load(name, dtype) for name in ("lab", "lab-draft")}
