@@ -110,7 +110,7 @@ def rank_by_similarity(decoder: Decoder, one: Episode) -> Tensor:
 
 
 def make_episode(model: Model, chat: tuple[list[int], list[int]], r: Random, split: str) -> Episode:
-    """A training task with a passage of at least three sentences that may go; `chat` as from `around`."""
+    """A training task with a passage of at least three sentences that may go; `chat` as from `chat_frame`."""
     assert model.tokenizer is not None
     while True:
         task = KINDS[r.choice(ASKED)](r, split)

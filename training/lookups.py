@@ -107,7 +107,7 @@ def fill_with_tasks(r: Random, window: int, draw: Callable[[], Task]) -> str:
 
 
 def sum_lines(r: Random, split: str, window: int) -> str:
-    """Sums below 100, a line each, as `reckoned` writes them out: twice as many in as many tokens.
+    """Sums below 100, a line each, as `math.steps` writes them out: twice as many in as many tokens.
 
     In most documents one number is small. The last digit of a sum depends on two digits at once. Where both are drawn evenly,
     neither alone says anything about it: a model has nothing to begin with.

@@ -49,7 +49,7 @@ Reading = Callable[[Tensor, int], Tensor]  # states [n, d] that enter a layer ->
 def side_means(found: Sequence[Tensor], layer: int) -> tuple[Tensor, Tensor]:
     """The means [n, d] of the states up to the one that enters `layer`, and of those behind it, at unit mean square each.
 
-    found: as `exits.states`.
+    found: as `exits.layer_states`.
     """
     unit = torch.stack([unit_rms_norm(x) for x in found])
     return unit[:layer].mean(0), unit[layer:].mean(0)
@@ -127,7 +127,7 @@ def measure(
     """Figures of each exit on held-out states.
 
     `cosine` compares the imitation with what came, `cosine_before` the state itself; `agrees`; and `tells_state`, `tells_past`,
-    `tells` of the three classifiers, see `exits.ranked`.
+    `tells` of the three classifiers, see `exits.ranking_accuracy`.
     """
     best, rows = likeliest_tokens(net, net.model.norm(found[-1])), []
     for layer, says in enumerate(made, 1):

@@ -148,7 +148,7 @@ N = TypeVar("N", bound=nn.Module)
 class Trainer(Generic[N]):
     """A training that can stop and go on: net, optimizers, place in the text, its cost and its results so far.
 
-    Subclasses define what is trained on which text: `batch`, `loss` and `measured`.
+    Subclasses define what is trained on which text: `batch`, `loss` and `measure`.
     """
 
     PLAIN = (

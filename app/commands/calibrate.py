@@ -66,7 +66,7 @@ def calibrate(args: argparse.Namespace) -> int:
 
 
 def _calibrate_by_test(args: argparse.Namespace) -> Calibration:
-    """A number by learn then test. Raises Uncalibrated."""
+    """A number by learn then test. Raises CalibrationError."""
     from decodescope.engine.bench.calibration.calibrate import (
         CalibrationSettings,
         calibrate,

@@ -11,7 +11,7 @@ from decodescope.app.basis.refusal import RequestRefusal
 
 
 async def read_body(request: Request, most: int, what: str = "The request") -> bytes:
-    """The body of at most `most` bytes; `what`: its name in messages. Raises Refused."""
+    """The body of at most `most` bytes; `what`: its name in messages. Raises RequestRefusal."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
@@ -22,7 +22,7 @@ async def read_body(request: Request, most: int, what: str = "The request") -> b
 
 
 async def read_json_body(request: Request, most: int) -> dict[str, Any]:
-    """The object of at most `most` bytes; an empty body is an empty object. Raises Refused."""
+    """The object of at most `most` bytes; an empty body is an empty object. Raises RequestRefusal."""
     body = await read_body(request, most)
     try:
         said = json.loads(body) if body else {}

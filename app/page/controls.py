@@ -69,11 +69,11 @@ class MethodControls:
 
     @property
     def model_inputs(self) -> list[gr.Dropdown]:
-        """The inputs for the models, in the order in which `named` takes their values."""
+        """The inputs for the models, in the order in which `model_names` takes their values."""
         return [*self.models.values(), *self.weights.values()]
 
     def model_names(self, values: Sequence[Any]) -> dict[str, str]:
-        """Role -> the model that these values of `of_models` choose, with its weight transforms."""
+        """Role -> the model that these values of `model_inputs` choose, with its weight transforms."""
         names = {role: str(name) for role, name in zip(self.models, values, strict=False) if name}
         for role, text in zip(self.weights, values[len(self.models) :], strict=False):
             if role in names and isinstance(text, str) and text.strip():
@@ -174,7 +174,7 @@ class MethodControls:
         ignore_eos: Any,
         *values: Any,
     ) -> RunChoice:
-        """The choice that all inputs make together. Raises Refused if a part has no name.
+        """The choice that all inputs make together. Raises RequestRefusal if a part has no name.
         A prompt or level that is not text counts as none. A switch is on only if it is true."""
         many, text = len(self.model_inputs), prompt if isinstance(prompt, str) else ""
         models = self.model_names(values[:many])
@@ -193,7 +193,7 @@ class MethodControls:
         return RunChoice(text, names, settings, _whole_number(seed), _whole_number(max_new), **said)
 
     def model_updates(self, models: Mapping[str, str], key: Callable[[str], str | None]) -> list[Any]:
-        """The new values of `of_models` for these models (role -> name); key(name): the key of an existing model.
+        """The new values of `model_inputs` for these models (role -> name); key(name): the key of an existing model.
         Unknown models are ignored; without a target the values stay."""
         if TARGET not in models:
             return [gr.skip()] * len(self.model_inputs)

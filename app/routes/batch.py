@@ -69,7 +69,7 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
 
 
 def _requested_choice(play: RunService, said: dict[str, Any]) -> RunChoice:
-    """The method of a question, with its seed and new tokens. Raises Refused."""
+    """The method of a question, with its seed and new tokens. Raises RequestRefusal."""
     method, numbers = said.get("method"), [said.get(x) for x in ("seed", "new")]
     if not isinstance(method, str) or not all(type(x) is int for x in numbers):
         raise RequestRefusal(

@@ -335,7 +335,8 @@ def _attention(request: Request, channel: RecordStream, lives: EntryLifetimes) -
 def _compare_runs(
     request: Request, lives: EntryLifetimes, other: str, beside: EntryLifetimes
 ) -> dict[str, Any]:
-    """Which entries two runs of one prompt hold of the text that they share; other: the second one's id. Raises Refused."""
+    """Which entries two runs of one prompt hold of the text that they share; other: the second one's id. Raises
+    RequestRefusal."""
     i = _step_param(request, lives)
     if (beside.layers, beside.heads) != (lives.layers, lives.heads):
         raise RequestRefusal(
@@ -379,7 +380,7 @@ VIEWS: dict[str, Callable[[Request, RecordStream, EntryLifetimes], dict[str, Any
 
 
 def _rerun_with_attention(play: RunService, lives: EntryLifetimes, layers: Any) -> RecordStream:
-    """Start the run again and record the attention of these layers. Raises Refused."""
+    """Start the run again and record the attention of these layers. Raises RequestRefusal."""
     if (
         not isinstance(layers, list)
         or not 0 < len(layers) <= lives.layers
@@ -422,7 +423,7 @@ def _rerun_with_attention(play: RunService, lives: EntryLifetimes, layers: Any) 
 
 
 def _int_param(request: Request, name: str, default: int, low: int, high: int) -> int:
-    """A whole number of the question, or Refused."""
+    """A whole number of the question, or RequestRefusal."""
     given = request.query_params.get(name, "")
     if not given:
         return min(max(default, low), high)

@@ -60,7 +60,7 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
 
 
 def _find_runs(play: RunService, runs: str, fewest: int = FEWEST_RUNS) -> list[RecordStream]:
-    """The runs of a question. Raises Refused."""
+    """The runs of a question. Raises RequestRefusal."""
     names = list(dict.fromkeys(x for x in runs.split(",") if x))
     if not fewest <= len(names) <= MOST_RUNS:
         raise RequestRefusal(f"{fewest} to {MOST_RUNS} different runs are compared; {len(names)} were named.")

@@ -109,7 +109,7 @@ def _add_condition_routes(
 
 
 def set_breakpoints(play: RunService, channel: RecordStream, texts: list[str]) -> list[str]:
-    """Let a run pause where one of these conditions holds; none: nowhere. Raises Refused, ConditionError."""
+    """Let a run pause where one of these conditions holds; none: nowhere. Raises RequestRefusal, ConditionError."""
     conditions = [Condition(x) for x in texts]
     if not channel.is_active:
         raise RequestRefusal("The run is over, so it cannot be paused: look for the condition in its record.")

@@ -97,7 +97,7 @@ class RunPrices:
         return {**{x.name: x.spec for x in self._play.models.offers()}, **SHAPES}
 
     def price(self, channel: RecordStream, asked: Mapping[str, str]) -> dict[str, Any]:
-        """The prices of a run for a question as plain data. Raises Refused, ParamError."""
+        """The prices of a run for a question as plain data. Raises RequestRefusal, ParamError."""
         key = (channel.run, channel.count, channel.over, *sorted(asked.items()))
         with self._lock:
             if key in self._known:

@@ -89,7 +89,7 @@ def _rerun_note(channel: RecordStream, choice: RunChoice) -> str:
 
 
 def _check_way(way: str) -> str:
-    """The way, if it exists. Raises Refused."""
+    """The way, if it exists. Raises RequestRefusal."""
     if way not in WAYS:
         raise RequestRefusal(f"Settings are copied as {', '.join(WAYS)}.")
     return way

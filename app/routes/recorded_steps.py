@@ -12,7 +12,7 @@ from decodescope.engine.trace.records.events import Step
 
 
 def step_at(channel: RecordStream, i: int) -> Step:
-    """Step `i`, or Refused if its trace was removed."""
+    """Step `i`, or RequestRefusal if its trace was removed."""
     steps = channel.steps(i, i + 1)
     if not steps or steps[0].step != i:
         raise RequestRefusal(f"Step {i} is not here any more: the trace of this run was removed.")

@@ -78,7 +78,7 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
 
 
 def _find_finished_runs(play: RunService, runs: str) -> list[RecordStream]:
-    """The runs of a question, all finished and not too large together. Raises Refused."""
+    """The runs of a question, all finished and not too large together. Raises RequestRefusal."""
     names = list(dict.fromkeys(x for x in runs.split(",") if x))
     if not 0 < len(names) <= MOST:
         raise RequestRefusal(f"A report is on 1 to {MOST} runs; {len(names)} were named.", 400)

@@ -41,7 +41,7 @@ class BatchMember:
         self._over.set()
 
     def pause(self) -> NoReturn:
-        """Raises Refused, and so do all other requests to pause."""
+        """Raises RequestRefusal, and so do all other requests to pause."""
         raise RequestRefusal(ONLY_STOPPED, 409)
 
     resume = step = pause

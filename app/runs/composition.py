@@ -61,7 +61,7 @@ def method_or_none(choice: RunChoice) -> Method | None:
 
 
 def admit_reference(choice: RunChoice, method: Method) -> None:
-    """Raise Refused or MethodError if a reference is requested but nothing of it would be recorded."""
+    """Raise RequestRefusal or MethodError if a reference is requested but nothing of it would be recorded."""
     from decodescope.engine.session.compatibility import check_reference
 
     check_reference(method, choice.reference)
@@ -73,7 +73,7 @@ def admit_reference(choice: RunChoice, method: Method) -> None:
 
 
 def admit_prompt(choice: RunChoice) -> None:
-    """Raise Refused if the prompt of a choice is empty, or too long."""
+    """Raise RequestRefusal if the prompt of a choice is empty, or too long."""
     if not choice.prompt.strip():
         raise RequestRefusal("Write a prompt first: the text that the model goes on with.")
     if len(choice.prompt) > PROMPT:
@@ -83,7 +83,7 @@ def admit_prompt(choice: RunChoice) -> None:
 
 
 def admit_numbers(choice: RunChoice) -> None:
-    """Raise Refused if the new tokens or the seed of a choice are out of range."""
+    """Raise RequestRefusal if the new tokens or the seed of a choice are out of range."""
     if not 1 <= choice.max_new <= MOST_NEW:
         given = "a box without a whole number" if choice.max_new == -1 else choice.max_new
         raise RequestRefusal(f"New tokens = {given}: must lie in [1, {MOST_NEW}].")

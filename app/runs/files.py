@@ -30,7 +30,7 @@ class UploadedFiles:
         return taken
 
     def admit(self, parts: Iterable[Component]) -> None:
-        """Raise Refused if a part names a file that was not uploaded here."""
+        """Raise RequestRefusal if a part names a file that was not uploaded here."""
         for part in parts:
             for knob, value in part.file_knobs().items():
                 digest = files.hash_of(value)
@@ -61,7 +61,7 @@ class UploadedFiles:
 
 
 def find_file_knob(kind: str, name: str, knob: str) -> Param:
-    """The declaration of a knob that takes a file. Raises Refused if there is none with these names."""
+    """The declaration of a knob that takes a file. Raises RequestRefusal if there is none with these names."""
     from decodescope.engine.core.component import KINDS, registry
 
     shelf = registry(kind) if kind in KINDS else {}

@@ -33,7 +33,7 @@ SUFFIX = ".dstrace"
 
 
 def fork(play: RunService, channel: RecordStream, body: Mapping[str, Any]) -> RecordStream:
-    """Queue a fork of the run. body: step, and name, change, force as the page sends them. Raises Refused."""
+    """Queue a fork of the run. body: step, and name, change, force as the page sends them. Raises RequestRefusal."""
     number = body.get("step")
     name = body.get("name", "")
     change = body.get("change") or {}
@@ -72,7 +72,7 @@ def fork(play: RunService, channel: RecordStream, body: Mapping[str, Any]) -> Re
 
 def drafter_knobs(channel: RecordStream) -> dict[str, Any]:
     """The knobs of the run's drafter for the fork form: as parts.py describes them, each with its `value` in the run.
-    Raises Refused, ParamError."""
+    Raises RequestRefusal, ParamError."""
     if channel.wire is None:
         raise RequestRefusal(
             "The run has not begun, so nothing of it can be changed: wait for its first step."
@@ -106,7 +106,7 @@ def forced_nodes(step: Step, asked: Any) -> dict[int, bool]:
 
 
 def admit_files(play: RunService, header: Header) -> None:
-    """Raise Refused if the recorded method reads a file that was not uploaded here: a trace may come from anywhere."""
+    """Raise RequestRefusal if the recorded method reads a file that was not uploaded here: a trace may come from anywhere."""
     from decodescope.engine.session.method import Method
 
     for leg in fork_legs(header):
@@ -114,7 +114,7 @@ def admit_files(play: RunService, header: Header) -> None:
 
 
 def fork_method(play: RunService, header: Header, step: int, change: Any) -> Method | None:
-    """The method of a fork; None: that of the run. Raises Refused, ParamError or MethodError."""
+    """The method of a fork; None: that of the run. Raises RequestRefusal, ParamError or MethodError."""
     if not isinstance(change, dict) or (
         odd := next((x for x in change if x not in (*CHANGES, "prompt")), None)
     ):
@@ -134,7 +134,7 @@ def fork_method(play: RunService, header: Header, step: int, change: Any) -> Met
 
 
 def merge_change(before: RunChoice, change: Mapping[str, Any]) -> RunChoice:
-    """The settings of the run, updated with those of a change. Raises Refused for an invalid change."""
+    """The settings of the run, updated with those of a change. Raises RequestRefusal for an invalid change."""
     names: dict[str, Any] = dict(before.names)
     settings = {part: dict(knobs) for part, knobs in before.settings.items()}
     for kind, name in _mapping_field(change, "names").items():

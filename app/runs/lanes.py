@@ -50,7 +50,7 @@ def make_session(
 
 
 def check_roles(method: Method, names: Mapping[str, str]) -> None:
-    """Raise Refused if a role that the method reads has no model, or there is none to decode with."""
+    """Raise RequestRefusal if a role that the method reads has no model, or there is none to decode with."""
     if TARGET not in names:
         raise RequestRefusal(f"A run needs a model to decode with: choose one under {role_title(TARGET)}.")
     lacking = [role for role in method.lanes if role not in names]

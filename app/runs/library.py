@@ -111,7 +111,7 @@ class Library:
     # ---- changes
 
     def rename(self, run: str, name: str) -> None:
-        """Name a trace `name`; empty: by its number again. Raises Refused."""
+        """Name a trace `name`; empty: by its number again. Raises RequestRefusal."""
         path, shown = self._own_trace(run), " ".join(name.split())
         if len(shown) > LONGEST:
             raise RequestRefusal(f"The name has {len(shown)} characters; at most {LONGEST} are kept.")
@@ -126,13 +126,13 @@ class Library:
                 _marker_path(path, NAME).unlink(missing_ok=True)
 
     def star(self, run: str, on: bool) -> None:
-        """Always keep a trace, or no longer. Raises Refused."""
+        """Always keep a trace, or no longer. Raises RequestRefusal."""
         mark = _marker_path(self._own_trace(run), STAR)
         with _refuse_os_errors():
             mark.touch() if on else mark.unlink(missing_ok=True)
 
     def delete(self, run: str) -> None:
-        """Delete a trace; for UNDO_S it can be restored. Raises Refused, also while the run is active."""
+        """Delete a trace; for UNDO_S it can be restored. Raises RequestRefusal, also while the run is active."""
         path = self._own_trace(run)
         self.play.release_run(run)
         with _refuse_os_errors():
@@ -144,7 +144,7 @@ class Library:
                     one.replace(kept / one.name)
 
     def restore(self, run: str) -> None:
-        """Restore a deleted trace. Raises Refused."""
+        """Restore a deleted trace. Raises RequestRefusal."""
         path = _trace_path(self.play.folder / BIN, run)
         if RUN.fullmatch(run) and _trace_path(self.play.folder, run).is_file():
             raise RequestRefusal("This trace is already there: nothing was brought back.")
@@ -159,7 +159,7 @@ class Library:
     def take(self, upload: Path, name: str) -> dict[str, Any]:
         """Check an untrusted upload, and move it in. Returns the run's id, and whether it was here already.
 
-        name: the name of the visitor's file. A whole file replaces a damaged one of the same run. Raises Refused in one
+        name: the name of the visitor's file. A whole file replaces a damaged one of the same run. Raises RequestRefusal in one
         sentence that names the file.
         """
         try:
@@ -194,7 +194,7 @@ class Library:
         return {"run": run, "known": False}
 
     def _own_trace(self, run: str) -> Path:
-        """The trace of that run in the folder, or Refused."""
+        """The trace of that run in the folder, or RequestRefusal."""
         path = _trace_path(self.play.folder, run)
         if any(x.run == run for x in examples()):
             raise RequestRefusal(
@@ -315,7 +315,7 @@ def upload_limits(mib: int) -> TraceLimits:
 
 
 def _check_upload(upload: Path, limits: TraceLimits) -> str:
-    """Check an untrusted file and return its run. Raises TraceError, ValueError, or Refused."""
+    """Check an untrusted file and return its run. Raises TraceError, ValueError, or RequestRefusal."""
     trace = open_trace(upload, limits)
     try:
         if not RUN.fullmatch(trace.header.run):

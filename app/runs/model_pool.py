@@ -172,7 +172,7 @@ class ModelPool:
             self.trouble = explain_error(error)
 
     def ensure_loaded(self, names: Mapping[str, str]) -> dict[str, Model]:
-        """These models (role -> key), loaded if they are not loaded yet. Raises Refused and LoadError.
+        """These models (role -> key), loaded if they are not loaded yet. Raises RequestRefusal and LoadError.
         If there is no room for them, models that no run needs are unloaded first."""
         with self._bringing:
             try:
@@ -305,7 +305,7 @@ class ModelPool:
 
     def readers(self, names: Mapping[str, str]) -> dict[str, Model | Offer]:
         """Role -> the known information on each of these models (role -> key), loaded or not.
-        A model without any known information is left out. Raises Refused for a model that is not offered."""
+        A model without any known information is left out. Raises RequestRefusal for a model that is not offered."""
         readers: dict[str, Model | Offer] = {}
         for role, key in names.items():
             reader = self.reader(key)
@@ -342,7 +342,7 @@ class ModelPool:
         return MemoryEstimate(weights, there, cache, tokens, free_memory())
 
     def admit(self, names: Mapping[str, str], wanted: MemoryEstimate | None = None) -> None:
-        """Raise Refused if some of these models (role -> key) must be loaded but there is no room for `wanted`.
+        """Raise RequestRefusal if some of these models (role -> key) must be loaded but there is no room for `wanted`.
         This assumes that the models that no run needs are unloaded. None: no cache is wanted."""
         if len(self.loaded_models(names)) == len(names):
             return
@@ -362,7 +362,7 @@ class ModelPool:
         return {key: model for key, model in self.present.items() if key not in needed}
 
     def _make_room(self, names: Mapping[str, str]) -> None:
-        """Unload models, the least recently wanted one first, until these fit. Raises Refused if they cannot."""
+        """Unload models, the least recently wanted one first, until these fit. Raises RequestRefusal if they cannot."""
         self.admit(names)
         for key in self._spare_models(names):
             if self.estimate(names, 0).fits:

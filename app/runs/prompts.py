@@ -44,7 +44,7 @@ def parse_prompts(text: str, where: str, objects: bool | None = None) -> list[Pr
     An object is {"prompt"} or Spec-Bench's {"turns"}, and only the first turn counts. It may have "category" and "question_id".
 
     where: name of the text in messages;  objects: whether its lines are objects; None: if the first one is an object.
-    Raises Refused, with the number of the line.
+    Raises RequestRefusal, with the number of the line.
     """
     lines = [
         (i, x.rstrip("\r")) for i, x in enumerate(text.removeprefix("\ufeff").split("\n"), 1) if x.strip()
@@ -75,7 +75,7 @@ def select_kinds(
     prompts: Iterable[PromptEntry], kinds: Sequence[str] = (), each: int = 0
 ) -> list[PromptEntry]:
     """The first `each` (0: all) prompts of every kind in `kinds` (none: all kinds).
-    Raises Refused for a kind without prompts."""
+    Raises RequestRefusal for a kind without prompts."""
     from decodescope.engine.bench.questions.questions import count_kinds as counted
     from decodescope.engine.bench.questions.questions import first_of_each_kind
 
@@ -91,7 +91,7 @@ def select_kinds(
 
 
 def requested_prompts(said: dict[str, Any], most: int) -> list[PromptEntry]:
-    """The prompts of a page's question. Raises Refused, also for more than `most`.
+    """The prompts of a page's question. Raises RequestRefusal, also for more than `most`.
     It is {"text"}, with "file", the name of its file if it comes from one, or {"bench": "labbench"}; and "kinds", "each" as
     in `select_kinds`."""
     whole = available_prompts(said)
@@ -111,7 +111,7 @@ def requested_prompts(said: dict[str, Any], most: int) -> list[PromptEntry]:
 
 
 def available_prompts(said: dict[str, Any]) -> list[PromptEntry]:
-    """All prompts of the text, file or bench of such a question, before kinds are chosen. Raises Refused."""
+    """All prompts of the text, file or bench of such a question, before kinds are chosen. Raises RequestRefusal."""
     bench = said.get("bench") or ""
     text = said.get("text") or ""
     file = said.get("file") or ""

@@ -48,7 +48,8 @@ LONGEST_LINK = 8000  # characters; browsers accept more, other programs do not
 def recipe(choice: RunChoice, names: Mapping[str, str], way: str) -> str:
     """The run that `choice` describes, as a command line, as Python, or as the query of a link.
 
-    names: role -> model, if the choice names none. Raises Refused, ParamError or MethodError for settings that make no method.
+    names: role -> model, if the choice names none. Raises RequestRefusal, ParamError or MethodError for settings that make no
+    method.
     """
     names = choice.models or names
     if way == "link":
@@ -176,8 +177,8 @@ def replace_part(choice: RunChoice, kind: str, name: str, why: Callable[[RunChoi
     model first.
 
     why(choice): the reason against settings, or "". If there is one, the result is the first preset that has this part, or one
-    of its kind, if that fits. So an acceptance rule comes with a drafter that it can judge. Raises Refused for a part that does
-    not exist.
+    of its kind, if that fits. So an acceptance rule comes with a drafter that it can judge. Raises RequestRefusal for a part
+    that does not exist.
     """
     if kind == "preset" and name in PRESETS:
         return apply_preset_prompt(apply_preset(choice, name), name, initial_choice())
@@ -344,7 +345,8 @@ class _ChoiceRecord:
 
 
 def from_json(text: str) -> RunChoice:
-    """The settings in the text of `as_json` or in a link; raises Refused for any other text. Knobs are not checked here."""
+    """The settings in the text of `as_json` or in a link; raises RequestRefusal for any other text. Knobs are not checked
+    here."""
     try:
         if not text.startswith("{"):
             text = urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("utf-8")

@@ -127,7 +127,7 @@ class RunService:
 
     def lanes(self, choice: RunChoice, method: Method) -> dict[str, str]:
         """Role -> key of the models that a run of this choice reads.
-        Raises Refused if a role has none, or the method opens a file that was not uploaded here."""
+        Raises RequestRefusal if a role has none, or the method opens a file that was not uploaded here."""
         names = self.model_keys(choice)
         self.files.admit(method.parts().values())
         check_roles(method, names)
@@ -177,7 +177,7 @@ class RunService:
         return self.compose(choice).further_roles
 
     def admit_method(self, choice: RunChoice, method: Method | None = None) -> Method:
-        """The method of a choice that can be run; `method`: if it is built already. Raises Refused."""
+        """The method of a choice that can be run; `method`: if it is built already. Raises RequestRefusal."""
         admit_prompt(choice)
         admit_numbers(choice)
         composed = self.compose(choice) if method is None else Composition(choice, method, "")
@@ -186,7 +186,7 @@ class RunService:
         return composed.method
 
     def start(self, choice: RunChoice, visitor: str = "", method: Method | None = None) -> RecordStream:
-        """Queue a run; raises Refused. A visitor has one run at a time. method: the choice's, if it is built already"""
+        """Queue a run; raises RequestRefusal. A visitor has one run at a time. method: the choice's, if it is built already"""
         method = self.admit_method(choice, method)
         with self._lock:
             going = self._channels.get(self._own.get(visitor, "")) if visitor else None
@@ -199,7 +199,7 @@ class RunService:
     def start_two(
         self, choice: RunChoice, other: RunChoice, visitor: str = ""
     ) -> tuple[RecordStream, RecordStream]:
-        """Queue two runs, one after the other; if it raises Refused, neither is queued."""
+        """Queue two runs, one after the other; if it raises RequestRefusal, neither is queued."""
         second = self.compose(other)
         if second.why:
             raise RequestRefusal(f"The method to compare with: {second.why}")
@@ -228,7 +228,7 @@ class RunService:
         return channel
 
     def launch(self, names: Mapping[str, str], make: Make) -> RecordStream:
-        """Queue the session that `make` creates from these models (role -> key), without a visitor. Raises Refused."""
+        """Queue the session that `make` creates from these models (role -> key), without a visitor. Raises RequestRefusal."""
         with self._lock:
             return self._launch(names, make, "")
 
@@ -287,7 +287,7 @@ class RunService:
 
     def _make_session(self, names: Mapping[str, str], make: Make, channel: RecordStream) -> Session:
         """Create the session of a run after its turn has come and its models are loaded.
-        Raises Refused, LoadError, MethodError."""
+        Raises RequestRefusal, LoadError, MethodError."""
         channel.doing = lambda: {"phase": self.models.phase} if self.models.phase else None
         session = make(self.models.ensure_loaded(names))
         self._watch(session, channel, names)
@@ -295,7 +295,7 @@ class RunService:
 
     def _watch(self, session: Session, channel: RecordStream, names: Mapping[str, str]) -> LazyWriter:
         """Send the records of the session to the channel and to a file, and return the file's writer.
-        Raises Refused if its caches do not fit."""
+        Raises RequestRefusal if its caches do not fit."""
         from decodescope.engine.session.run import LazyWriter, Tee
 
         channel.estimate = self.check_memory(session, names).sentence
@@ -306,7 +306,8 @@ class RunService:
         return writer
 
     def enroll(self, session: Session, names: Mapping[str, str], place: BatchMember) -> RecordStream:
-        """The channel of a session that runs in step with others on these models (role -> key). Raises Refused, OSError."""
+        """The channel of a session that runs in step with others on these models (role -> key). Raises RequestRefusal,
+        OSError."""
         self.check_disk()
         with self._lock:
             channel = self._channel(session.run_id)
@@ -318,7 +319,7 @@ class RunService:
         return channel
 
     def queue_work(self, session: Steppable) -> RunnerJob:
-        """Queue an object that the worker may treat as a session. Raises Refused if too many wait."""
+        """Queue an object that the worker may treat as a session. Raises RequestRefusal if too many wait."""
         with self._lock:
             return self._submit(session)
 
@@ -341,7 +342,7 @@ class RunService:
             raise RunQueueFull(f"{sentence(error).rstrip('.')}; --queue sets the limit.") from None
 
     def check_disk(self) -> None:
-        """Make the folder of the traces. Raises Refused if its disk is nearly full, OSError."""
+        """Make the folder of the traces. Raises RequestRefusal if its disk is nearly full, OSError."""
         self.folder.mkdir(parents=True, exist_ok=True)
         free, due = shutil.disk_usage(self.folder).free >> 20, self.limits.free
         if free < due:
@@ -369,7 +370,7 @@ class RunService:
                     self._runner.jobs.pop(run, None)
 
     def check_memory(self, session: Session, names: Mapping[str, str]) -> MemoryEstimate:
-        """Memory estimate for a run of these models (role -> key). Raises Refused if its caches do not fit.
+        """Memory estimate for a run of these models (role -> key). Raises RequestRefusal if its caches do not fit.
         A policy with a budget counts that budget, or the prompt. KV compression counts its packed size. A model that reads
         the prompt counts the prompt."""
         method = session.method
@@ -402,7 +403,7 @@ class RunService:
 
     def release_run(self, run: str) -> None:
         """Forget a finished run, so that its trace is looked up again, even if it is still being read.
-        Raises Refused while the run is active."""
+        Raises RequestRefusal while the run is active."""
         with self._lock:
             channel = self._channels.get(run)
             if channel is not None and channel.is_active:
@@ -412,7 +413,7 @@ class RunService:
 
     def find(self, run: str) -> RecordStream | None:
         """The run with that id: from this server, from a trace in the folder, or an example.
-        Raises Refused for a trace that cannot be shown."""
+        Raises RequestRefusal for a trace that cannot be shown."""
         if not RUN.fullmatch(run):
             return None
         with self._lock:
@@ -437,7 +438,7 @@ class RunService:
         return dict(self._channels)  # one operation of the interpreter, so no lock is needed
 
     def find_recorded_models(self, header: Header, roles: Iterable[str] = ()) -> dict[str, str]:
-        """Role -> key of the models here that a recorded run was made with. Raises Refused.
+        """Role -> key of the models here that a recorded run was made with. Raises RequestRefusal.
         They have the same weights if those are loaded, else the same name. roles: further required roles, with the models
         that a page begins with."""
         names = {}

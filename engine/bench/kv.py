@@ -63,7 +63,7 @@ class PasskeyAnswer:
 
 
 class KVBench:
-    """A model, and methods by name, each at every budget if its policy has the knob `share` and it is not set.
+    """A model, and methods by name, each at every budget if its policy has the knob `budget_share` and it is not set.
 
     words: how many tokens of a text are priced, behind a prompt of PROMPT;  left_out: name -> why a policy, unless methods are
     given, cannot run here. Raises MethodError if a method cannot run here,

@@ -398,7 +398,7 @@ def measure_labbench(
 ) -> LabBenchResult:
     """Put every question to every composition.
 
-    `asked`: the record of the questions' source;  batch: answers that a method writes at a time (`side_by_side.py`). Other
+    `asked`: the record of the questions' source;  batch: answers that a method writes at a time (`batched_answers.py`). Other
     arguments are those of `gather`, which may be interrupted: then the result so far is returned.
     """
     result = LabBenchResult(

@@ -30,7 +30,7 @@ def speedup(alpha: float, gamma: int, draft: float, verify: float = 1.0, overhea
     """Tokens per unit of time, over one token per target pass: E / (gamma * draft + verify + overhead).
 
     All three in target passes of one token: `draft` one drafted token, `verify` the pass over gamma + 1 tokens
-    (`hardware.verify_curve`; 1 is the paper's ideal), `overhead` what the machine adds to a cycle. Below 1: a loss.
+    (`roofline.verify_curve`; 1 is the paper's ideal), `overhead` what the machine adds to a cycle. Below 1: a loss.
     """
     return expected_tokens(alpha, gamma) / (gamma * draft + verify + overhead)
 

@@ -1,7 +1,7 @@
 """Entropy coding: symbols in about as many bits as their frequencies say, many lanes at a time.
 
 The coder is a range coder with one whole number as its state, last in, first out (asymmetric numeral systems: Duda 2013,
-arXiv:1311.2540). Coding a symbol with `frequency` f of 2^16 makes the state 2^16 / f times larger. What no longer fits leaves
+arXiv:1311.2540). Coding a symbol with frequency f of 2^16 makes the state 2^16 / f times larger. What no longer fits leaves
 as words of 32 bits. Symbols go to the lanes in turn, and each step is one operation of numpy over all lanes. Only whole numbers
 are used, so every machine reads the same symbols.
 """

@@ -21,7 +21,7 @@ def eviction_scores(
 ) -> list[Below]:
     """The score of a position in each row in which it left and the step records it.
     record(i): of a step; a negative i is the prefill;  rows: for each layer and KV head, layer by layer, when it left, as
-    `Lives.life` says."""
+    `EntryLifetimes.lifetime` gives it."""
     scored: list[Below] = []
     for i in sorted({left for left, _ in rows if left is not None}):
         change = next((x for x in getattr(record(i), "cache", ()) if x.lane == "target"), None)

@@ -14,7 +14,7 @@ from .scale import encode_scale_view
 
 
 def encode_lanes(header: Header, step: Step, text: Callable[[int], Piece]) -> dict[str, Any]:
-    """lanes: {"of": name in the head's `encode_views`, "bar": number, "caught": rows that were read first, "passes": of
+    """lanes: {"of": name in the head's `views`, "bar": number, "caught": rows that were read first, "passes": of
     each lane, the uppermost first, "tried": [[sign of the lane, token, number, mean, whether it stays], ...]}, or nothing."""
     for read in tally_readings(header, step):
         if (form := read.form.lanes) is not None:

@@ -53,7 +53,7 @@ def _drop_pieces(record: Prefill | Step) -> Prefill | Step:
 def max_node_number(step: Step) -> int:
     """The highest number that a view gives to a node of a step.
     It covers the nodes of its draft and the target's own token after them, else the tokens of its block, its threads, the
-    places of its canvas, or what it tried by itself. Nodes of trees are counted by `most_tree_nodes`."""
+    places of its canvas, or what it tried by itself. Nodes of trees are counted by `max_tree_node_number`."""
     drafted = 0 if step.draft is None else len(step.draft.tokens)
     threads = step.detail_of("threads") or []
     canvas: CanvasDetail | None = step.detail_of("canvas")

@@ -22,7 +22,7 @@ def encode_models(header: Header) -> dict[str, dict[str, Any]]:
     kinds: layers that differ, {"parts": [[rows, columns, bits], ...] of qkv, out, gate_up and down, "groups": query heads by KV
     head};  layers: which of them each layer is;  whole: [rows, columns] and groups of a layer of the uncut model
     ends: [[name, rows, columns, bits], ...] of the embedding and of a separate head;  rest: bytes of norms and biases
-    findings, there: what the transforms found, and which heads are left (`reported.py`)
+    findings, there: what the transforms found, and which heads are left (`weight_reports.py`)
     """
     bits = DTYPE_BITS.get(header.dtype)
     specs = [("target", header.model), *header.lanes.items()]

@@ -174,7 +174,8 @@ def test_depth_leaves_in_each_layer_what_its_gap_says(name: str, settings: dict)
 
 
 def _leaves(name: str, settings: dict, gap: str) -> None:
-    """Each layer has as many entries as there are tokens, minus the skipped ones that its `gap` setting leaves without entries.
+    """Each layer has as many entries as there are tokens, minus the skipped ones that its `skipped_kv` setting leaves without
+    entries.
 
     Skipped are the passes that did not run the layer, or the rows, if rows are routed one by one.
     """

@@ -103,7 +103,7 @@ def test_only_ids_that_it_knows_are_drafted() -> None:
 
 @pytest.mark.parametrize("reduced", [False, True])
 def test_training_sees_each_level_as_drafting_makes_it(reduced: bool) -> None:
-    """Every level of `unrolled`, at every place, equals a draft from there, slot by slot in a cache of its own."""
+    """Every level of `unroll`, at every place, equals a draft from there, slot by slot in a cache of its own."""
     layer: Eagle3Layer = toys.heads("eagle3", 32, **(dict(rank=5) if reduced else {})).copy_to(
         dtype=torch.float64
     )

@@ -439,7 +439,7 @@ def test_k_falls_to_nothing_as_the_batch_grows_and_never_with_alpha() -> None:
 
 
 def test_alpha_is_a_moving_average_of_what_was_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a draft of 4 with 1 accepted, 2 were judged, and the last two never were. Earlier counts decay by `memory`."""
+    """In a draft of 4 with 1 accepted, 2 were judged, and the last two never were. Earlier counts decay by `decay`."""
     monkeypatch.setattr(goodput, "PRIOR", 2.0)
     session = scheduled(("goodput", {"alpha": 0.5, "decay": 0.5}), count=2)
     rule = session.method.schedule

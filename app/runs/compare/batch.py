@@ -144,7 +144,7 @@ class SequentialRuns:
                 self.kept.write(self.id, self.record())
 
     def _queue(self, start: Callable[[], None]) -> None:
-        """Start something once there is room in the queue; do nothing if it was stopped before. Raises Refused."""
+        """Start something once there is room in the queue; do nothing if it was stopped before. Raises RequestRefusal."""
         while not self._halt.is_set():
             try:
                 with self._going:
@@ -176,7 +176,7 @@ class SequentialRuns:
 
 class PromptBatch(SequentialRuns):
     """The runs of one choice on prompts, at most `most` in step; number i has the i-th seed after the choice's.
-    Raises Refused for numbers out of range, and for a method that cannot run here or that drafts nothing."""
+    Raises RequestRefusal for numbers out of range, and for a method that cannot run here or that drafts nothing."""
 
     def __init__(
         self,
@@ -293,12 +293,12 @@ class PromptBatches:
         self._works = Measurements[PromptBatch](RecordFolder(play.folder / BATCHES), REMEMBERED)
 
     def start(self, choice: RunChoice, prompts: Sequence[PromptEntry], most: int = 1) -> PromptBatch:
-        """Begin a batch, at most `most` prompts at a time. Raises Refused."""
+        """Begin a batch, at most `most` prompts at a time. Raises RequestRefusal."""
         batch = PromptBatch(self._play, choice, prompts, self._works.kept, most)
         return self._works.add(batch.id, batch.begin())
 
     def record(self, name: str) -> dict[str, Any]:
-        """The progress of the batch with that id. Raises Refused if it is not here."""
+        """The progress of the batch with that id. Raises RequestRefusal if it is not here."""
         return self._works.require(name, GONE)
 
     def stop(self, name: str) -> None:

@@ -21,7 +21,7 @@ HOTTEST = 5.0
 
 
 def parse_choices(said: dict[str, Any]) -> list[RunChoice]:
-    """Parse the runs of a question. Raises Refused.
+    """Parse the runs of a question. Raises RequestRefusal.
     It is {"prompt", "seed", "new", "models": {role: model}, "methods": [preset or settings as text, ...], "sampler",
     "temperature", "chat", "ignore_eos"}; the last two are off if they are missing."""
     methods = said.get("methods")
@@ -68,7 +68,7 @@ def _parse_switches(said: dict[str, Any]) -> dict[str, bool]:
 
 
 def parse_models(said: dict[str, Any]) -> dict[str, str]:
-    """The models of a question, role -> model: {"models": {"target": "lab", ...}}. Raises Refused.
+    """The models of a question, role -> model: {"models": {"target": "lab", ...}}. Raises RequestRefusal.
     None means the models that a page begins with."""
     models = said.get("models") or {}
     if not isinstance(models, dict) or not all(isinstance(x, str) for x in models.values()):
@@ -77,7 +77,7 @@ def parse_models(said: dict[str, Any]) -> dict[str, str]:
 
 
 def parse_choice(text: str) -> RunChoice:
-    """The method of a preset, or of settings as text. Raises Refused."""
+    """The method of a preset, or of settings as text. Raises RequestRefusal."""
     if text in PRESETS:
         return apply_preset(RunChoice(""), text)
     if text.startswith("{"):
@@ -98,7 +98,7 @@ def _replace_sampler(choice: RunChoice, sampler: str, warm: float) -> RunChoice:
 
 
 def start_all(play: RunService, asked: Sequence[RunChoice]) -> list[RecordStream]:
-    """Queue runs one after another; if it raises Refused, none of them is queued."""
+    """Queue runs one after another; if it raises RequestRefusal, none of them is queued."""
     composed = []
     for letter, choice in zip(LETTERS, asked, strict=False):
         composed.append(play.compose(choice))

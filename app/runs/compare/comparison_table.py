@@ -70,7 +70,7 @@ class ComparisonTable:
         self._lock = threading.Lock()
 
     def compare(self, channels: Sequence[RecordStream]) -> dict[str, Any]:
-        """A row per run, and the relation of every two that have begun. Raises Refused."""
+        """A row per run, and the relation of every two that have begun. Raises RequestRefusal."""
         sides = [self._row(channel) for channel in channels]
         rows = [{"letter": letter, **row} for letter, (_, row) in zip(LETTERS, sides, strict=False)]
         pairs = []

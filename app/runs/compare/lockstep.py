@@ -128,7 +128,8 @@ class Lockstep(Generic[Row]):
             yield row
 
     def _begin_run(self, row: Row) -> Session | None:
-        """Begin the run of a row; None if there is no room for its caches until another one has ended. Raises Refused."""
+        """Begin the run of a row; None if there is no room for its caches until another one has ended. Raises
+        RequestRefusal."""
         from decodescope.engine.session.batch.shared_passes import SharedExecutor
 
         try:

@@ -91,7 +91,7 @@ class Measurements(Generic[One]):
         return record and {**record, **({} if record.get("over") else {"over": True, "stopped": True})}
 
     def require(self, name: str, gone: str) -> dict[str, Any]:
-        """The record of the work of that id. Raises Refused with the words `gone` if it is not here."""
+        """The record of the work of that id. Raises RequestRefusal with the words `gone` if it is not here."""
         record = self.record(name)
         if record is None:
             raise RequestRefusal(gone)

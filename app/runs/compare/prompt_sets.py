@@ -47,7 +47,7 @@ class SetCell:
 
 
 class PromptSet(SequentialRuns):
-    """The runs of several choices on prompts. Raises Refused.
+    """The runs of several choices on prompts. Raises RequestRefusal.
     On each prompt all choices have one seed. The first one rotates, so that other load on the machine affects all of them."""
 
     def __init__(
@@ -169,12 +169,12 @@ class PromptSets:
         self._works = Measurements[PromptSet](RecordFolder(play.folder / "sets"), REMEMBERED)
 
     def start(self, choices: Sequence[RunChoice], prompts: Sequence[PromptEntry]) -> PromptSet:
-        """Begin a set. Raises Refused."""
+        """Begin a set. Raises RequestRefusal."""
         one = PromptSet(self._play, choices, prompts, self._works.kept)
         return self._works.add(one.id, one.begin())
 
     def record(self, name: str) -> dict[str, Any]:
-        """The results of the set of that id so far. Raises Refused if it is not here."""
+        """The results of the set of that id so far. Raises RequestRefusal if it is not here."""
         return self._works.require(name, GONE)
 
     def stop(self, name: str) -> None:

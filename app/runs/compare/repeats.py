@@ -49,7 +49,7 @@ class RepeatMeasurement:
     A step is a round. Every run is decoded once as its header says, with its own seed, and only the time of its steps is kept.
 
     play: has the models, which are loaded if necessary;  channels: the runs, of one prompt;  times: rounds
-    kept: where the record is stored when they are over. Raises Refused for runs that cannot be repeated.
+    kept: where the record is stored when they are over. Raises RequestRefusal for runs that cannot be repeated.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class RepeatMeasurement:
         self._same = [True] * len(channels)  # whether every call wrote the text of the recorded run
 
     def _make_contestants(self) -> None:
-        """Make all contestants; models are loaded if necessary. Raises Refused."""
+        """Make all contestants; models are loaded if necessary. Raises RequestRefusal."""
         for letter, header in self._headers.items():
             models = _load_models(self._play, header, letter)
             for side, one in zip(
@@ -208,7 +208,7 @@ class Repeats:
         self._works = Measurements[RepeatMeasurement](RecordFolder(play.folder / "repeats"), REMEMBERED)
 
     def start(self, channels: Sequence[RecordStream], times: int) -> RepeatMeasurement:
-        """Queue repeats of these runs. Raises Refused."""
+        """Queue repeats of these runs. Raises RequestRefusal."""
         one = RepeatMeasurement(self._play, channels, times, self._works.kept)
         return self._works.add(one.run_id, one.begin(self._play))
 
@@ -226,7 +226,7 @@ def _emitted_tokens(channel: RecordStream) -> list[int]:
 
 
 def _finished_header(channel: RecordStream) -> Header:
-    """The header of a finished run. Raises Refused."""
+    """The header of a finished run. Raises RequestRefusal."""
     if channel.is_active or channel.wire is None:
         raise RequestRefusal("One of these runs is still going: repeat them when all are over.")
     if channel.reading:
@@ -246,7 +246,7 @@ def _finished_header(channel: RecordStream) -> Header:
 
 
 def _model_keys(play: RunService, header: Header, name: str) -> dict[str, str]:
-    """Role -> key of the models of a run, for which there is room. Raises Refused."""
+    """Role -> key of the models of a run, for which there is room. Raises RequestRefusal."""
     try:
         names = play.find_recorded_models(header)
         play.models.admit(names)
@@ -256,7 +256,7 @@ def _model_keys(play: RunService, header: Header, name: str) -> dict[str, str]:
 
 
 def _load_models(play: RunService, header: Header, name: str) -> dict[str, Model]:
-    """Role -> model of a run, with exactly the weights that it had. Raises Refused."""
+    """Role -> model of a run, with exactly the weights that it had. Raises RequestRefusal."""
     try:
         models = play.models.ensure_loaded(_model_keys(play, header, name))
     except RequestRefusal:
@@ -275,7 +275,7 @@ def _load_models(play: RunService, header: Header, name: str) -> dict[str, Model
 def _build_contestants(
     play: RunService, header: Header, name: str, models: dict[str, Model]
 ) -> tuple[Contestant, Contestant]:
-    """The contestants of a run: for the warm-up, and for the rounds. Raises Refused."""
+    """The contestants of a run: for the warm-up, and for the rounds. Raises RequestRefusal."""
     from decodescope.engine.bench.clock.contest import engine_contestant
     from decodescope.engine.session.session import Session
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def choice_of_run(play: RunService, channel: RecordStream) -> RunChoice:
-    """The settings of a channel's run, with its models by their keys here. Raises Refused for a run that has not begun.
+    """The settings of a channel's run, with its models by their keys here. Raises RequestRefusal for a run that has not begun.
     Raises MethodError or ParamError for a record from elsewhere with a method that is unknown here."""
     if channel.wire is None:
         raise RequestRefusal("The run has not begun yet: copy it when its prompt has been read.")

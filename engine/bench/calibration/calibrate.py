@@ -97,7 +97,7 @@ def calibrate(  # noqa: PLR0913
     above delta is at most eps. A grid whose order was fitted to the same texts voids that. whole: values behind the first one
     that failed are decoded too, for the curve; they are not chosen. say: called with each point.
 
-    Raises MethodError for a method that cannot run here, ParamError for a value that a knob cannot have, and Uncalibrated.
+    Raises MethodError for a method that cannot run here, ParamError for a value that a knob cannot have, and CalibrationError.
 
     Source: Angelopoulos et al. 2021, arXiv:2110.01052; Schuster et al. 2022, arXiv:2207.07061, section 4. The authors' p-value
     is Hoeffding's; here it is Hoeffding-Bentkus, which is tighter where the risk is small, and the binomial tail where a loss

@@ -163,7 +163,7 @@ class AcceptanceRule(Component):
         raise NotImplementedError
 
     def rederive(self, draft: Draft, at: Cursor, chance: Chance, said: Mapping[str, Any]) -> Verdict:
-        """Re-derive the verdict from a record. said: what the rule added to it (`Verdict.rule`). Raises NotRecorded."""
+        """Re-derive the verdict from a record. said: what the rule added to it (`Verdict.rule`). Raises NotRecordedError."""
         return self.verify(draft, at, chance)
 
     @property

@@ -42,7 +42,7 @@ class DraftLength:
     """The length of a draft that is written token by token: here the value of the drafter's own knob. A schedule overrides
     it.
 
-    adapts: True if the answer of `more` may depend on the tokens drafted
+    adapts: True if the answer of `continue_drafting` may depend on the tokens drafted
     """
 
     adapts: ClassVar[bool] = False

@@ -13,11 +13,12 @@ from .context import Context, DraftLength, DraftOutcome
 
 
 class Schedule(Component, DraftLength):
-    """Base of every schedule. A drafter that can be scheduled asks `allow` once a step, then `more` after each token that it
-    drafted; that token is checked whatever the answer. In this base class, a draft has the drafter's own length.
+    """Base of every schedule. A drafter that can be scheduled calls `draft_limit` once a step, then `continue_drafting` after
+    each token that it drafted; that token is verified whatever the answer. In this base class, a draft has the drafter's own
+    length.
 
     adapts:   True if a draft's length may differ from the drafter's own
-    gates:    True if it may stop any drafter from drafting in a step (`now`)
+    gates:    True if it may stop any drafter from drafting in a step (`should_draft`)
     looks_at: what it does with the draft model, if it works with one (`lanes`), e.g. "judges by the state of"
     """
 

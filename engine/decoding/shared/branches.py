@@ -44,9 +44,9 @@ class TextBranches:
     text's entries, which are held once for all readers. A pass reads rows of all texts; each row sees the entries and
     rows of its own text alone. An entry without readers is freed at once.
 
-    The cache keeps one sequence, in no order once there are two texts (`KVCache.unordered`). A table, bool [texts, entries],
-    says which entries each text reads; a pass gets it as `Feed.seen`. As long as there is only one text, its passes are those
-    of plain decoding. All attention is one masked product, as with the plan "dense" of a tree.
+    The cache keeps one sequence, in no order once there are two texts (`KVCache.track_positions`). A table, bool [texts,
+    entries], says which entries each text reads; a pass gets it as `Feed.seen`. As long as there is only one text, its passes
+    are those of plain decoding. All attention is one masked product, as with the plan "dense" of a tree.
 
     The table has a byte for each text and entry. An entry's keys and values have 2 x layers x KV heads x width numbers. With 32
     texts this is 32 bytes, next to 8 KiB for a model of 8 layers, 4 KV heads and width 32 in float32. What each row of a pass

@@ -98,7 +98,7 @@ class Judge(AcceptanceRule):
     def decide(self, draft: Draft, at: Cursor, chance: Chance, j: Sequence[float | None]) -> Verdict:
         """The verdict, from the distributions p and q, the drafted tokens, the uniforms, and j of every node alone.
 
-        An unknown j is None. Raises NotRecorded where an unknown j decides.
+        An unknown j is None. Raises NotRecordedError where an unknown j decides.
         """
         path: list[int] = []
         trials: list[Trial] = []

@@ -24,7 +24,7 @@ CRITERIA = ("softmax_max", "softmax_diff", "state", "meta", "oracle")
 
 @component
 class ConfidenceExit(ExitRule):
-    """CALM: from layer `first` on, every `interval` layers, measure a confidence and exit if it reaches the threshold.
+    """CALM: from layer `min_layers` on, every `interval` layers, measure a confidence and exit if it reaches the threshold.
 
     The skipped layers get their keys and values from the exit state (state propagation). So later tokens find no missing
     entries, only approximate ones.
@@ -33,13 +33,13 @@ class ConfidenceExit(ExitRule):
     "state", the cosine between this layer's state and the last tested one (never at the first test); "meta", the output of the
     exit's trained classifier (`heads` = "exits"). With several rows in one pass (a draft being verified), the least confident
     row decides for all. A threshold above 1 never exits. `thresholds` gives each exit its own, as conformal calibration does. A
-    model with no more layers than `first` is refused, because no layer could be skipped.
+    model with no more layers than `min_layers` is refused, because no layer could be skipped.
 
     Two knobs separate decision errors from cache errors, as the authors' oracles do (google/flaxformer, calm_architecture.py).
     They save no work. The criterion "oracle" first runs all layers in a separate pass. It then exits in front of the first
     layer that gives the same best token. No decision is wrong, so the text changes only because later tokens read entries made
-    from exit states. With `entries` = "full", the layers above an exit still run for their keys and values. The cache is right,
-    so the text changes only through decisions. Oracle and full entries together are greedy decoding.
+    from exit states. With `kv_source` = "full", the layers above an exit still run for their keys and values. The cache is
+    right, so the text changes only through decisions. Oracle and full entries together are greedy decoding.
 
     Lossy: the shipped `lab` was trained to answer at every exit, but an early answer still differs from the last layer's. The
     authors choose a threshold that keeps the difference below a bound, as `decodescope calibrate` does. With `--how`, that

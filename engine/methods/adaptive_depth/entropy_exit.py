@@ -17,7 +17,7 @@ from .shared.entropy import OVER, entropy
 class EntropyExit(ExitRule):
     """BranchyNet and DeeBERT: exit in front of the first layer at which the entropy H(p) of the exit's distribution, in nats,
     is below the threshold. Their answers are a few classes. Here they are a vocabulary, so a threshold does not carry over
-    between models. `over` = "top" uses the 16 likeliest tokens alone, renormalised.
+    between models. `entropy_over` = "top" uses the 16 likeliest tokens alone, renormalised.
 
     `thresholds`, if given, holds one threshold per exit, in order, as BranchyNet has one per branch. The last value applies to
     all further exits. A threshold of 0 never exits. Lossy.

@@ -23,13 +23,13 @@ class FfnSkip(AdaptiveDepth):
     """Skip feed-forward blocks after one that hardly changes the state.
 
     From the last block of the cold start on, measure the cosine between the states before and after each block. Once it reaches
-    the threshold, skip the next `most` blocks outside the cold regions; their weights are not read. Attention runs in every
-    layer, so no entry is missing. The first `warmup` tokens run whole. With several rows, the row with the smallest cosine
-    decides.
+    the threshold, skip the next `max_skipped_blocks` blocks outside the cold regions; their weights are not read. Attention
+    runs in every layer, so no entry is missing. The first `warmup_tokens` tokens run whole. With several rows, the row with the
+    smallest cosine decides.
 
-    With `retest` = 0 there is no further test once blocks were skipped. Otherwise, after every `retest` skipped blocks, one
-    block runs and is tested. The paper does not say which (secondary sources only: [recalled], as are the defaults of warmup
-    and share). A threshold above 1 never skips a block. Lossy, without training.
+    With `retest_interval` = 0 there is no further test once blocks were skipped. Otherwise, after every `retest_interval`
+    skipped blocks, one block runs and is tested. The paper does not say which (secondary sources only: [recalled], as are the
+    defaults of warmup and share). A threshold above 1 never skips a block. Lossy, without training.
     """
 
     title = "FFN-SkipLLM"

@@ -19,9 +19,10 @@ from .shared.best_two import best_two
 class Free(ExitRule):
     """FREE's shallow-deep module with synchronized parallel decoding.
 
-    A token exits before layer `first`, the only exit, if its best probability there exceeds the second by the threshold. Its
-    state waits in front of that layer. The next deep pass runs the layers from `first` on for all waiting tokens together. So
-    their keys and values are those of the whole model, not made from exit states, and the weights are read once for all.
+    A token exits before layer `min_layers`, the only exit, if its best probability there exceeds the second by the threshold.
+    Its state waits in front of that layer. The next deep pass runs the layers from `min_layers` on for all waiting tokens
+    together. So their keys and values are those of the whole model, not made from exit states, and the weights are read once
+    for all.
 
     A pass that could leave more than `max_pending` tokens waiting goes deep without a test. This bounds how many tokens the
     deep layers have not seen yet. Before entries are moved or packed, and at the end of the text, the waiting tokens go on in a
@@ -34,7 +35,7 @@ class Free(ExitRule):
     deep layers reject, the confidence by a trained classifier, and their training with layerwise distillation.
 
     As `early_exit.criterion`, no token waits. The verification pass runs the deep layers for all drafted tokens. A deep
-    drafting pass sees nothing above `first` of the tokens that exited.
+    drafting pass sees nothing above `min_layers` of the tokens that exited.
     """
 
     title = "Shallow-deep with parallel decoding (FREE)"

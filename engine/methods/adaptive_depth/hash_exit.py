@@ -24,8 +24,8 @@ class HashExit(AdaptiveDepth):
     """HashEE: the layers that a pass runs are a fixed function of the token that it reads.
 
     They are known before the pass begins, so there is no test and no cost of testing. It is the baseline that every criterion
-    has to beat. Tokens are split into `buckets`, with depths evenly spaced from `first` to all layers. `skipped_kv` decides
-    what the layers above hold, as for other exits. With several rows, the deepest decides for all.
+    has to beat. Tokens are split into `buckets`, with depths evenly spaced from `min_layers` to all layers. `skipped_kv`
+    decides what the layers above hold, as for other exits. With several rows, the deepest decides for all.
 
     by: "order" cuts the ids, in order, into buckets of one size. For a byte-pair vocabulary this is roughly the order of
     frequency (the paper's default sorts by counted frequency). "random" draws each id's bucket by `seed`. The paper trains with

@@ -23,10 +23,10 @@ from .shared.row_pruner import RowPruner, attention_needs, pruning_layer_conflic
 class MagicPyramid(ExitRule):
     """The work shrinks in both directions.
 
-    In front of each layer of `at`, the rows that draw the least attention leave, as under `row_pruning`. The pass ends at the
-    first exit at which the entropy of the answer, as a share of its maximum, is below the threshold. This is the test of
-    `normalized_entropy_exit` (FastBERT's). A threshold of 0 with `keep` = 1 is the whole model, bit for bit. On a decoder,
-    prompts lose rows, and passes of the answer end early. Lossy.
+    In front of each layer of `pruning_layers`, the rows that draw the least attention leave, as under `row_pruning`. The pass
+    ends at the first exit at which the entropy of the answer, as a share of its maximum, is below the threshold. This is the
+    test of `normalized_entropy_exit` (FastBERT's). A threshold of 0 with `keep_share` = 1 is the whole model, bit for bit. On a
+    decoder, prompts lose rows, and passes of the answer end early. Lossy.
 
     Deviations: for each layer, the authors train the score at which a token leaves ([recalled]: as LTP does), and train the
     exits with it. Here a fixed share goes on, by a rule.

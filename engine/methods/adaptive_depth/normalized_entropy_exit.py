@@ -18,8 +18,8 @@ class NormalizedEntropyExit(ExitRule):
     """FastBERT: exit in front of the first layer at which the normalised entropy H(p) / log C is below the threshold.
 
     H(p) is the entropy of the exit's distribution. FastBERT calls the threshold the speed, and C is its number of classes. Here
-    C is the number of tokens that the entropy covers: the vocabulary or (`over` = "top") the 16 likeliest, renormalised. A
-    threshold of 0 never exits. Lossy.
+    C is the number of tokens that the entropy covers: the vocabulary or (`entropy_over` = "top") the 16 likeliest,
+    renormalised. A threshold of 0 never exits. Lossy.
     """
 
     title = "Normalised entropy exit (FastBERT)"

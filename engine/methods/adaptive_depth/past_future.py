@@ -24,7 +24,7 @@ class PastFuture(ExitRule):
     """Exit in front of the first layer at which a trained classifier is confident that the exit's best token is the whole
     model's. The classifier looks at both sides of the exit. The past is the mean of the states that entered the layers up to
     it. The future is a guess at the mean of the states behind it; a small trained net makes this guess from the state at the
-    exit. All states are scaled to unit mean square. A test costs the net and the classifier (`asks` = "imitation"), not the
+    exit. All states are scaled to unit mean square. A test costs the net and the classifier (recorded as "imitation"), not the
     head. The exit gives the pass's answer, as in all of these rules. A threshold above 1 never exits. Lossy.
 
     Deviations: the paper's classifiers give the answer itself, one of a few classes, from past and future together. The pass

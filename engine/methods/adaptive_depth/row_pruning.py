@@ -22,10 +22,11 @@ from .shared.row_pruner import RowPruner, attention_needs, pruning_layer_conflic
 class RowPruning(AdaptiveDepth):
     """A text becomes shorter from layer to layer.
 
-    In front of each layer of `at`, a share `keep` of the remaining rows goes on: those that drew the most attention in the
-    layer below. The other rows keep their state and take no further part in products. They leave no keys and values above
-    (skipped_kv "absent"), so the layers above also read fewer entries. Rows with requested logits never leave; on an encoder
-    these are the masked positions. With `keep` = 1 it is the whole model, bit for bit. Lossy, without training.
+    In front of each layer of `pruning_layers`, the share `keep_share` of the remaining rows goes on: those that drew the most
+    attention in the layer below. The other rows keep their state and take no further part in products. They leave no keys and
+    values above (skipped_kv "absent"), so the layers above also read fewer entries. Rows with requested logits never leave; on
+    an encoder these are the masked positions. With `keep_share` = 1 it is the whole model, bit for bit. Lossy, without
+    training.
 
     The authors work on encoders. TR-BERT selects at a few layers, with a policy that reinforcement learning trains on a task.
     Here a rule selects, by PoWER-BERT's score: the sum of attention over heads and rows. For tasks that label tokens, both

@@ -19,17 +19,18 @@ from .shared.layer_schedule import executed_layers, layer_count_at
 
 @component
 class SkipDecode(AdaptiveDepth):
-    """The number of layers falls linearly from `most` at the first token of the answer to `least` after `horizon` tokens.
+    """The number of layers falls linearly from `max_layers` at the first token of the answer to `min_layers` after
+    `decay_horizon` tokens.
 
-    It then stays at `least`. Every token runs the first `warmup` layers and the last of the others, so it skips the lower to
-    middle layers. A token's layers are a subset of those of every earlier token. So no layer lacks an entry that it looks for
-    (skipped_kv "monotone"), and a skipped layer never costs anything later. The work of an answer is known before it begins.
-    Several rows of one pass (a draft being verified) run the layers of the first row, which has the most.
+    It then stays at `min_layers`. Every token runs the first `warmup_layers` layers and the last of the others, so it skips the
+    lower to middle layers. A token's layers are a subset of those of every earlier token. So no layer lacks an entry that it
+    looks for (skipped_kv "monotone"), and a skipped layer never costs anything later. The work of an answer is known before it
+    begins. Several rows of one pass (a draft being verified) run the layers of the first row, which has the most.
 
-    `least` = `most` = all layers is the whole model, bit for bit. Deviations: the paper counts positions from the beginning of
-    the text, and fine-tunes a model for each task under its schedule. Here positions count from the end of the prompt, which is
-    read whole whatever `most` is. A model without such training is allowed. The adapter `lab+skipdecode` was trained under
-    schedules of all sorts. One layer of warmup is [recalled], as is the rounding of the decay. Lossy.
+    `min_layers` = `max_layers` = all layers is the whole model, bit for bit. Deviations: the paper counts positions from the
+    beginning of the text, and fine-tunes a model for each task under its schedule. Here positions count from the end of the
+    prompt, which is read whole whatever `max_layers` is. A model without such training is allowed. The adapter `lab+skipdecode`
+    was trained under schedules of all sorts. One layer of warmup is [recalled], as is the rounding of the decay. Lossy.
     """
 
     title = "SkipDecode"

@@ -28,9 +28,9 @@ Trigram = tuple[int, int, int]
 @component
 class Trigrams(AdaptiveDepth):
     """The first `layers` layers see only three tokens of the text, so their output is a function of these three tokens at any
-    position. It is computed once, in a pass over the three, and kept in a table of at most `kilobytes`. The least recently used
-    trigram leaves the table. A pass enters at the layer above, with looked-up states. The layers below do not run for text.
-    Their weights are read only for trigrams missing from the table, and they get no entries of the answer (skipped_kv
+    position. It is computed once, in a pass over the three, and kept in a table of at most `table_size` kB. The least recently
+    used trigram leaves the table. A pass enters at the layer above, with looked-up states. The layers below do not run for
+    text. Their weights are read only for trigrams missing from the table, and they get no entries of the answer (skipped_kv
     "monotone"). Trigrams are computed in passes of one shape; the last pass is padded. So a state does not depend on what else
     was missing: a looked-up state equals a computed one, bit for bit.
 

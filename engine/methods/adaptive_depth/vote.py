@@ -17,9 +17,9 @@ from decodescope.engine.model.layers.partial_pass import Skip
 class Vote(ExitRule):
     """Each exit so far has one vote, for its best token.
 
-    Exit when the votes of the leading token, divided by n^power for n exits so far, reach `votes`. Power 0 counts votes, and
-    power 1 takes their share. Between them, agreement has to grow with the number of exits. The text goes on with the token of
-    the exit itself, which need not be the leading one. The division is from the ensemble paper as remembered, not checked:
+    Exit when the votes of the leading token, divided by n^power for n exits so far, reach `min_votes`. Power 0 counts votes,
+    and power 1 takes their share. Between them, agreement has to grow with the number of exits. The text goes on with the token
+    of the exit itself, which need not be the leading one. The division is from the ensemble paper as remembered, not checked:
     [recalled]. Lossy.
     """
 

@@ -38,11 +38,11 @@ class Nest(Guidance):
 
     The state is the input of the last layer, `hidden_states[-2]` in the authors' code. They compare it unscaled. If a few
     components are huge, as in `lab`, one neighbour then gets all the weight. So by default, a state is first divided by its
-    root mean square (`scale`), and the temperature means the same in every model. The datastore is that of the drafter `rest`:
-    its first `places` tokens, read in separate windows of `window` tokens. The first run that needs it reads it, in addition to
-    the passes in the trace, and it is kept as long as the model. Distances to all M states are one exact product [N + 1, d] x
-    [d, M]; of equal ones at the end, either may be left out. Costs this product, M d numbers of memory, and a state of each
-    row.
+    root mean square (`state_norm`), and the temperature means the same in every model. The datastore is that of the drafter
+    `rest`: its first `datastore_tokens` tokens, read in separate windows of `window` tokens. The first run that needs it reads
+    it, in addition to the passes in the trace, and it is kept as long as the model. Distances to all M states are one exact
+    product [N + 1, d] x [d, M]; of equal ones at the end, either may be left out. Costs this product, M d numbers of memory,
+    and a state of each row.
 
     This implements only the paper's distribution. Any drafter can draft: `rest` with the same datastore copies what followed
     the longest n-gram. NEST instead copies up to 64 tokens behind the best neighbour if c < 0.5 (beta), and goes on in the same

@@ -38,8 +38,8 @@ class Rapid(Guidance):
     text then has neither the distribution p nor p'. Here any drafter drafts for p', exactly. The notes record two distances: of
     q from p, which shows how often the second model's guesses would fail, and of p' from p. Retrieval in the paper uses an
     embedding model and BM25. Here it is BM25 alone, over token ids, in windows of `window` tokens, and the prompt's first token
-    stays. The paper's prompts mark context and question; here the question is the last `query` tokens. m is a choice of this
-    project; the paper's depends on model and task.
+    stays. The paper's prompts mark context and question; here the question is the last `question_tokens` tokens. m is a choice
+    of this project; the paper's depends on model and task.
     """
 
     title = "RAPID"

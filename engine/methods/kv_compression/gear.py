@@ -28,8 +28,8 @@ class Gear(PackingCodec):
 
     A block is packed when `buffer` entries have accumulated. The prompt's blocks, of up to 512 entries, have their own rank.
     The outliers are restored last, so that they come out exactly. The authors' code (compress_function.py, gears_channelQ) adds
-    the low rank to them as well, as `outliers` = first does. It also quantises to bits^2 - 1 instead of 2^bits - 1 steps, the
-    same for 2 and 4 bits, and only simulates; here everything is really packed. Outliers are counted by each vector's own
+    the low rank to them as well, as `outlier_order` = first does. It also quantises to bits^2 - 1 instead of 2^bits - 1 steps,
+    the same for 2 and 4 bits, and only simulates; here everything is really packed. Outliers are counted by each vector's own
     length, rounded up; the authors count a key's by the width of a token. Without sparsity this is GEAR-L.
     """
 

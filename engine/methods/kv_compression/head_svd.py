@@ -19,10 +19,10 @@ from decodescope.engine.model.stores.low_rank import LowRankCoder, LowRankStore
 class HeadSVD(PackingCodec):
     """Compress several KV heads into one.
 
-    The concatenated keys of the `together` heads of a group are a vector of together * D numbers. V holds the right singular
-    vectors of these vectors over many tokens. An entry is stored as its coordinates along the best of them, a share
-    `directions`. With 2 heads and a share of one half, two heads take the memory of one. Values are stored likewise, with their
-    own directions. With all directions kept, it is the model itself, up to rounding.
+    The concatenated keys of the `heads_per_group` heads of a group are a vector of `heads_per_group` * D numbers. V holds the
+    right singular vectors of these vectors over many tokens. An entry is stored as its coordinates along the best of them, a
+    share `direction_share`. With 2 heads and a share of one half, two heads take the memory of one. Values are stored likewise,
+    with their own directions. With all directions kept, it is the model itself, up to rounding.
 
     Keys are unrotated before compression, because directions of rotated keys would depend on the position. For a read they are
     decompressed and rotated again, and then dropped. Values are summed in their coordinates, and the sum is decompressed once

@@ -22,12 +22,12 @@ class Kivi(PackingCodec):
     `group` channels of one token. A group runs from its minimum to its maximum in 2^bits - 1 steps. So an entry is at most half
     a step off, before it is rounded to its type. Keys are packed after their rotation.
 
-    Whenever there are `residual` entries in full precision, they are packed at once, so n mod `residual` are left. The prompt
+    Whenever there are `buffer` entries in full precision, they are packed at once, so n mod `buffer` are left. The prompt
     is read exactly, and packed when its last token is committed. A packed number takes bits / 8 bytes, and each group a scale
     and a minimum in the model's type.
 
     The authors' code (jy-yuan/KIVI, models/llama_kivi.py) packs its keys in the same way. It packs values one by one, and keeps
-    the newest `residual` whole. Here values are packed with their keys, so about half as many are whole. Their code packs into
+    the newest `buffer` whole. Here values are packed with their keys, so about half as many are whole. Their code packs into
     words of 32 bits; this code packs into bytes. Their own kernels multiply with packed integers; this code unpacks at most 512
     entries of a layer at a time and drops them again.
     """

@@ -22,7 +22,7 @@ from decodescope.engine.model.stores.packed_store import Parts, Side
 
 @component
 class MiniCache(PackingCodec):
-    """Merge the cache in depth: from layer `start` on, layers form pairs (l-1, l).
+    """Merge the cache in depth: from layer `start_layer` on, layers form pairs (l-1, l).
 
     For an entry's keys, and for its values, in one KV head, let u and v be the unit vectors of both layers, and Omega the angle
     between them. Both layers share the direction e = sin((1-t) Omega) / sin(Omega) u + sin(t Omega) / sin(Omega) v, on the arc

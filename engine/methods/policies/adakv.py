@@ -16,17 +16,17 @@ from .shared.observation_window import ObservationWindow
 class AdaKV(ObservationWindow):
     """Choose as SnapKV does, but let the heads of a layer compete.
 
-    A head that attends to many entries keeps more of them than a head that attends to few. `chosen` is the mean of a layer's
-    heads.
+    A head that attends to many entries keeps more of them than a head that attends to few. `prompt_budget` is the mean of a
+    layer's heads.
 
-    The best H_kv * `chosen` votes of all heads together decide how many entries each head would get. Every head keeps at least
-    `floor` of the mean: a head that would get v gets v * (1 - floor) + floor * chosen, rounded down. The remainder from
-    rounding goes to the heads with the most valuable next entry. So a layer keeps exactly as many entries as under SnapKV, and
-    their total worth is at least as high. With floor = 1 it is SnapKV.
+    The best H_kv * `prompt_budget` votes of all heads together decide how many entries each head would get. Every head keeps at
+    least the share f = `min_head_share` of the mean: a head that would get v gets v * (1 - f) + f * prompt_budget, rounded
+    down. The remainder from rounding goes to the heads with the most valuable next entry. So a layer keeps exactly as many
+    entries as under SnapKV, and their total worth is at least as high. With f = 1 it is SnapKV.
 
     The authors round to the nearest number, which may miss the sum by one or two. Their options to weigh heads by their own
     best entries, and to keep layers even, are left out here. Each head has its own memory: what a head gives up is freed.
-    Defaults are theirs except for the size: a kernel of 7 (`reach` = 3), the largest vote, a floor of one half.
+    Defaults are theirs except for the size: a kernel of 7 (`pool_radius` = 3), the largest vote, a floor of one half.
     """
 
     title = "Ada-KV"

@@ -36,7 +36,8 @@ class D2O(ScoredPolicy):
 
     **Entries.** For each victim of H2O's scores, find the kept key of its head with the largest cosine u to its own. If u is at
     least the layer's threshold, the victim is merged into that entry, key and value; otherwise it is dropped. The threshold
-    begins as the mean u of the first victims, and is then alpha * threshold + beta * mean u. `merge_norm` chooses the weights:
+    begins as the mean u of the first victims, and is then alpha * threshold + beta * mean u. `merge_weights` chooses the
+    weights:
 
         paper:  e / Z for the target and exp(u_i) / Z for each victim, Z = e + sum of exp(u_i): a convex combination
         code:   1 / (c + 1) for the target and u_i / (c + 1) for each of its c victims, which shrinks it where u < 1; and in

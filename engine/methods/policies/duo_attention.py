@@ -29,21 +29,21 @@ NAMED = re.compile(r"(\d+)\.(\d+)")
 
 @component
 class DuoAttention(CachePolicy):
-    """Split the KV heads once: a retrieval head keeps every entry; a streaming head keeps the first `sinks` and the last
+    """Split the KV heads once: a retrieval head keeps every entry; a streaming head keeps the first `sink_tokens` and the last
     `recent`. All entries keep their positions in the text.
 
     Each KV head has a gate alpha, trained while the model is frozen (training). In training, the head's output is alpha * full
     + (1 - alpha) * streaming attention. The loss is the squared distance from the full model's states where the text repeats
-    something from far back, plus a penalty on every open gate. The `streaming` share of all KV heads with the lowest gates
-    streams. If no head streams, the cache is full, bit for bit.
+    something from far back, plus a penalty on every open gate. The share `streaming_share` of all KV heads with the lowest
+    gates streams. If no head streams, the cache is full, bit for bit.
 
     Distance alone decides what a streaming head sees. So these heads read a prompt as a band, and their entries leave after
     each chunk. Each row of a draft sees what it would see one by one, so drafts change no text. The authors read a prompt
     densely and cut after it. They permute a layer's weights to put its retrieval heads first, and hold two tensors. Here heads
     stay in place, each with its own pages.
 
-    `retrieval` names heads by hand instead, for models without gates. With a `share`, as many heads stream as needed to hold
-    that share of the prompt's entries. If even that is too much, all stream, with fewer recent entries.
+    `retrieval_heads` names heads by hand instead, for models without gates. With a `budget_share`, as many heads stream as
+    needed to hold that share of the prompt's entries. If even that is too much, all stream, with fewer recent entries.
     """
 
     title = "DuoAttention"

@@ -32,15 +32,15 @@ class EMS(ScoredPolicy):
 
     **Score.** The global score is the mean weight that an entry drew, over all queries that could see it, so early entries have
     no advantage. The local score is the mean over the last `window` queries, each entry averaged with its neighbours within
-    `reach`. Per KV head the global scores are scaled to the mean of the local ones, and the larger of both counts (ours: the
-    scaling, and the maximum). During generation the local mean becomes a moving one of rate 1 / `window`, without neighbours
-    (ours).
+    `pool_radius`. Per KV head the global scores are scaled to the mean of the local ones, and the larger of both counts (ours:
+    the scaling, and the maximum). During generation the local mean becomes a moving one of rate 1 / `window`, without
+    neighbours (ours).
 
     **Classes.** Each KV head keeps the `centres` best and the `recent` newest. Of the entries over the budget, those among the
-    best that together hold `covered` of the head's score are merged. The tail is evicted. So a head that attends to few entries
-    evicts more, and one that attends to many merges more (ours: the measure). An entry to be merged goes to the centre of its
-    head with the most similar key (cosine). If that similarity is below `similarity`, it goes to the zero class, which is
-    dropped. All heads of a layer give up the same number of entries.
+    best that together hold `merge_coverage` of the head's score are merged. The tail is evicted. So a head that attends to few
+    entries evicts more, and one that attends to many merges more (ours: the measure). An entry to be merged goes to the centre
+    of its head with the most similar key (cosine). If that similarity is below `min_similarity`, it goes to the zero class,
+    which is dropped. All heads of a layer give up the same number of entries.
 
     **Merging.** A centre's key and value become the mean of itself, with weight 1, and the entries merged into it, weighted by
     similarity (ours). This is a convex combination. The keys are rotated ones. The cut follows the commit of the prompt's last
@@ -170,7 +170,7 @@ class EMS(ScoredPolicy):
         merge_entries(store, slots, target, part / total.gather(2, target), 1 / total, similarity=u)
 
     def _counting_mask(self, scores: Tensor, layer: int) -> Tensor:
-        """bool [B, H_kv, n]: the best entries of each head that hold `covered` of its score, including all ties."""
+        """bool [B, H_kv, n]: the best entries of each head that hold `merge_coverage` of its score, including all ties."""
         best = scores.sort(dim=-1, descending=True).values
         before = best.cumsum(-1) - best
         count = (before < self.merge_coverage * best.sum(-1, keepdim=True)).sum(

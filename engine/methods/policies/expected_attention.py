@@ -21,14 +21,15 @@ class ExpectedAttention(PrefillEviction):
 
     The queries are assumed to be distributed as the prompt's own.
 
-    The unrotated queries of a head are modelled as a Gaussian with mu and Sigma, over the prompt without its first `sinks`
-    tokens. The mean rotation R of the next `future` positions gives mu' = R mu and Sigma' = R Sigma R^T. The mean of exp(s q k)
-    is then e^z with z = s k mu' + s^2 k Sigma' k / 2, s = 1 / sqrt(D). The worth of an entry is the softmax of z over all
-    entries, averaged over the query heads of its group, plus `epsilon`, times the norm of its value. Sinks always stay.
+    The unrotated queries of a head are modelled as a Gaussian with mu and Sigma, over the prompt without its first
+    `sink_tokens` tokens. The mean rotation R of the next `future_positions` positions gives mu' = R mu and Sigma' = R Sigma
+    R^T. The mean of exp(s q k) is then e^z with z = s k mu' + s^2 k Sigma' k / 2, s = 1 / sqrt(D). The worth of an entry is the
+    softmax of z over all entries, averaged over the query heads of its group, plus `epsilon`, times the norm of its value.
+    Sinks always stay.
 
     The policy needs no attention weights: mean and covariance are accumulated chunk by chunk in float32, and the prompt's
-    passes stay fused. A cap on the scores is left out of z. The authors keep a share of the prompt; this code has both `chosen`
-    and `share`.
+    passes stay fused. A cap on the scores is left out of z. The authors keep a share of the prompt; this code has both
+    `prompt_budget` and `budget_share`.
     """
 
     title = "Expected Attention"

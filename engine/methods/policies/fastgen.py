@@ -33,22 +33,23 @@ def _recovery_note(candidate: str) -> Note:
 
 @component
 class FastGen(CachePolicy):
-    """Cut each KV head by the cheapest of five candidates that recovers at least a share `recover` of its attention.
+    """Cut each KV head by the cheapest of five candidates that recovers at least a share `min_recovery` of its attention.
 
-    Each candidate keeps everything that the one before it keeps, and adds one kind: special tokens (and the first `sinks`
-    entries); punctuation; the most attended entries, a share `frequent` of the prompt's length; the newest entries, a share
-    `near` of it; everything. After the prompt has been read, compute for each of its rows the share of its weights on the
-    entries that a candidate keeps for that row. A candidate recovers the mean of this share over rows and over the query heads
-    of the group. A head uses the first candidate to reach `recover` for the whole run. `recover = 1` is the full cache.
+    Each candidate keeps everything that the one before it keeps, and adds one kind: special tokens (and the first `sink_tokens`
+    entries); punctuation; the most attended entries, a share `heavy_share` of the prompt's length; the newest entries, a share
+    `recent_share` of it; everything. After the prompt has been read, compute for each of its rows the share of its weights on
+    the entries that a candidate keeps for that row. A candidate recovers the mean of this share over rows and over the query
+    heads of the group. A head uses the first candidate to reach `min_recovery` for the whole run. `min_recovery` = 1 is the
+    full cache.
 
     An entry's score is the attention that it received, divided by the number of rows that saw it. No attention map of the
     prompt is ever held. Rows are computed in tiles, and two sums per entry, over all rows and over the rows for which it was
     near, give all five shares. During generation each head evicts by its own candidate. So heads hold different numbers of
     entries, each in its own pages.
 
-    The paper's special tokens are the model's marks, as with `sinks = 0`. The reproduction that the authors refer to,
+    The paper's special tokens are the model's marks, as with `sink_tokens` = 0. The reproduction that the authors refer to,
     AnswerDotAI/cold-compress, counts weights that change by less than 1e-4 instead of the mass, and masks buffers of full
-    length. The paper's `recover` is about 0.95; this value and the order of candidates are recalled.
+    length. The paper's `min_recovery` is about 0.95; this value and the order of candidates are recalled.
     """
 
     title = "FastGen"

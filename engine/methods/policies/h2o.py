@@ -26,7 +26,7 @@ class H2O(ScoredPolicy):
     the same text, from a second cache (`ReferenceCache`). So `oracle` keeps what true scores would keep. It shows how much the
     online scores mislead, and saves neither memory nor time.
 
-    With a `share` the budget is that share of the prompt's length, divided in the ratio of `heavy` to `recent`.
+    With a `budget_share` the budget is that share of the prompt's length, divided in the ratio of `heavy` to `recent`.
     """
 
     title = "H2O (heavy-hitter oracle)"

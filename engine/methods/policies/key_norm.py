@@ -15,7 +15,7 @@ from decodescope.engine.trace.records.parts import Zone
 
 @component
 class KeyNorm(ScoredPolicy):
-    """Evict the entries with the longest keys, once more than `short + recent` are held.
+    """Evict the entries with the longest keys, once more than `low_norm_entries` + `recent` are held.
 
     A short key tends to draw much attention later, whatever the query. So the policy needs no attention weights, and passes run
     the fused kernel. The norm of a key is stored with its entry; to compute it again after every commit would read as many

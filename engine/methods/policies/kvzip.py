@@ -35,12 +35,13 @@ class KVzip(PrefillEviction):
     The cut knows no question, so any question may follow.
 
     After the prompt has been read, its pieces are read once more behind it, `chunk` tokens at a time. Such a pass reads an
-    instruction to repeat the context, from the second piece on the `lead` tokens before it, and the piece itself. Its rows are
-    computed over the sinks, the piece's own entries and the pass's, in a separate softmax. The worth of an entry is the largest
-    weight that any row of any query head of its group gave it. Then the repetition is dropped. ONE cut over all layers and
-    heads keeps the best, on average `chosen` per KV head, of equal ones the lower position, layer and head. So heads differ in
-    their number of entries and their memory. The first `sinks` entries and the last `window` (for example the question) stay
-    everywhere and are not repeated. A prompt with no more entries than these is kept whole, and nothing is repeated.
+    instruction to repeat the context, from the second piece on the `prefix_tokens` tokens before it, and the piece itself. Its
+    rows are computed over the sinks, the piece's own entries and the pass's, in a separate softmax. The worth of an entry is
+    the largest weight that any row of any query head of its group gave it. Then the repetition is dropped. ONE cut over all
+    layers and heads keeps the best, on average `prompt_budget` per KV head, of equal ones the lower position, layer and head.
+    So heads differ in their number of entries and their memory. The first `sink_tokens` entries and the last `window` (for
+    example the question) stay everywhere and are not repeated. A prompt with no more entries than these is kept whole, and
+    nothing is repeated.
 
     A repetition comes after the prompt, so it must fit into the model's context; with less room, pieces are shorter. Without a
     tokenizer the instruction is left out. A chat template's turn, which the authors put after it, is left out as well. The
@@ -180,7 +181,7 @@ class KVzip(PrefillEviction):
         return torch.stack(tiles).amax(0)[..., self.sink_tokens :]
 
     def _best_mask(self, worth: Tensor) -> Tensor:
-        """bool, as `worth` [L, B, H_kv, m]: the best of all layers and heads together, on average `chosen` per head."""
+        """bool, as `worth` [L, B, H_kv, m]: the best of all layers and heads together, on average `prompt_budget` per head."""
         layers, batch, heads, m = worth.shape
         # [B, m * L * H_kv]: of equal ones the lower position, layer, head
         flat = worth.permute(1, 3, 0, 2).flatten(1)

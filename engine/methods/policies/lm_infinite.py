@@ -25,22 +25,24 @@ from decodescope.engine.trace.records.parts import Zone
 
 @component
 class LMInfinite(CachePolicy):
-    """Each token sees the first `start` entries and the `window` before it, in all layers and heads: a mask like a Lambda.
+    """Each token sees the first `sink_tokens` entries and the `window` before it, in all layers and heads: a mask like a
+    Lambda.
 
-    Near entries have their distance in the text. All entries of the start have one distance, `window + 1`, however long the
-    text is: their keys are read unrotated, and the query is rotated to that position. An entry of the start that is still near
+    Near entries have their distance in the text. All sink entries have one distance, `window + 1`, however long the
+    text is: their keys are read unrotated, and the query is rotated to that position. A sink that is still near
     has its true distance. So no distance is larger than in a text that just fills the window, and the text may grow beyond the
     trained context. Entries that leave the window are gone. It equals full attention up to `window + 1` tokens.
 
     Distance alone decides what a token sees. So each row of a draft sees what it would see one by one, and drafts change no
     text. The authors' mask frees no memory; this code drops entries that no later token sees.
 
-    With a `middle` everything is held, and memory grows with the text. In the layers from `above` on, each query head then
-    reads a few more entries between start and window. This applies to the prompt's last token and all tokens after it, once
-    there are enough entries. The entries are those with the largest scores, computed as if each were at distance `away`. To
-    find them, all keys in between are multiplied, but only the values of the chosen ones are read. (The record and the cost
-    model count such a layer as read in full.) The layers below read start and window alone; a model that has only these layers
-    is refused. The authors do so for the last row of a pass, from layer 4 on, with 5 entries at half the window.
+    With `middle_top_k` above 0, everything is held, and memory grows with the text. In the layers from `first_middle_layer` on,
+    each query head then reads a few more entries between sinks and window. This applies to the prompt's last token and all
+    tokens after it, once there are enough entries. The entries are those with the largest scores, computed as if each were at
+    distance `middle_distance`. To find them, all keys in between are multiplied, but only the values of the chosen ones are
+    read. (The record and the cost model count such a layer as read in full.) The layers below read sinks and window alone; a
+    model that has only these layers is refused. The authors do so for the last row of a pass, from layer 4 on, with 5 entries
+    at half the window.
     """
 
     title = "LM-Infinite"
@@ -81,7 +83,7 @@ class LMInfinite(CachePolicy):
 
     @property
     def does(self) -> frozenset[Deed]:  # type: ignore[override] # depends on a knob
-        """The entries between start and window leave, or stay and are seldom read."""
+        """The entries between sinks and window leave, or stay and are seldom read."""
         return frozenset({"select"}) if self.middle_top_k else frozenset({"evict"})
 
     @property

@@ -15,10 +15,10 @@ class PyramidKV(ObservationWindow):
 
     Attention spreads over the text in the lower layers and concentrates on few entries in the upper ones.
 
-    `chosen` is the mean of all layers. The last layer keeps `chosen / beta` of the entries before the window; the first layer
-    is above the mean by the same amount that the last is below it. Between them the number falls linearly. If the first layer
-    would keep more than there are, the line is less steep. A prompt of less than 2 * `chosen` tokens is cut alike in all
-    layers, and one that fits is kept whole. With beta = 1 it is SnapKV.
+    `prompt_budget` is the mean of all layers. The last layer keeps `prompt_budget` / beta of the entries before the window; the
+    first layer is above the mean by the same amount that the last is below it. Between them the number falls linearly. If the
+    first layer would keep more than there are, the line is less steep. A prompt of less than 2 * `prompt_budget` tokens is cut
+    alike in all layers, and one that fits is kept whole. With beta = 1 it is SnapKV.
 
     The authors' code rounds the step of that line down. So with 32 layers, the upper ones keep up to 30 entries too many, and
     the sum is off by as much. Here each layer's own number is rounded, and the sum is exact. Their defaults are a window of 64

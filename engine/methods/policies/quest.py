@@ -24,11 +24,11 @@ LEAST = 3  # minimum number of pages to read, for any budget
 
 @component
 class Quest(CachePolicy):
-    """Each query head reads `entries` of a layer, in whole pages of 16.
+    """Each query head reads `token_budget` entries of a layer, in whole pages of 16.
 
-    It reads the page of its own token, and the pages with the largest bounds. The first `dense` layers read everything, and so
-    do the tokens of the prompt. A model with no more layers than these would have nothing to choose. The default then leaves
-    one layer to choose in, and the header records it; other values are refused.
+    It reads the page of its own token, and the pages with the largest bounds. The first `dense_layers` layers read everything,
+    and so do the tokens of the prompt. A model with no more layers than these would have nothing to choose. The default then
+    leaves one layer to choose in, and the header records it; other values are refused.
 
     For each full page, the smallest and the largest number of each key channel are kept. They bound the product of a query with
     any key of the page without reading the keys; the bounds are an eighth of the keys. A KV head reads the union of its query

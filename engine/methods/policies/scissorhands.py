@@ -16,13 +16,14 @@ from decodescope.engine.trace.records.parts import Zone
 
 @component
 class Scissorhands(ScoredPolicy):
-    """Once more than B = `pivotal + recent` entries are held, drop those that were below uniform in most of the last rows.
+    """Once more than B = `pivotal_entries` + `recent` entries are held, drop those that were below uniform in most of the last
+    rows.
 
     Pivotal entries stay pivotal ("persistence of importance"), so a few rows are enough evidence. Each of the last `window`
     rows sets one bit per entry that it sees. The bit is 1 if the entry's mean weight over the query heads of the group is below
     1 / t, where t is the number of entries that the row sees. An entry's counter is the number of its bits, and the `recent`
-    newest are exempt. When there are more than B entries, m = `drop` B of them leave at once: those with the highest counters,
-    of equal ones the later positions. So the occupancy follows a sawtooth, and most commits drop nothing.
+    newest are exempt. When there are more than B entries, m = `drop_share` B of them leave at once: those with the highest
+    counters, of equal ones the later positions. So the occupancy follows a sawtooth, and most commits drop nothing.
 
     The bits are a ring buffer stored with the entry, with one byte for eight rows. A row's place in it is its position modulo
     `window`. Fused passes read the prompt densely. The bits of its last rows are set at its end, before the first cut, which

@@ -12,17 +12,17 @@ from .shared.observation_window import ObservationWindow
 class SnapKV(ObservationWindow):
     """Cut the prompt once, after it has been read.
 
-    Each KV head keeps the `window` last entries, and `chosen` of those before.
+    Each KV head keeps the `window` last entries, and `prompt_budget` of those before.
 
     The last tokens of a prompt are often its question, so the answer needs the entries that they attend to. Each of them has a
     row of attention over the prompt, and the rows are summed. An entry gets the mean (or largest) vote among its neighbours,
     averaged over the query heads of the group. The best entries stay, of equal ones the lower position. A prompt of at most
-    `chosen + window` tokens is kept whole. Generated tokens are kept in addition. The prompt's own logits are those of the full
-    cache.
+    `prompt_budget` + `window` tokens is kept whole. Generated tokens are kept in addition. The prompt's own logits are those of
+    the full cache.
 
     The authors repeat keys and values for every query head before they choose. So each head has its own set, and a grouped
     model loses its saving. Here a KV head has one set, as in NVIDIA's kvpress. Their defaults are 32 + 2016 entries and a
-    kernel of 5, `reach` = 2; the defaults here fit a context of 2,048.
+    kernel of 5, `pool_radius` = 2; the defaults here fit a context of 2,048.
     """
 
     title = "SnapKV"

@@ -29,10 +29,10 @@ class SpecKV(ObservationWindow):
 
     The draft model reads the prompt and greedily writes `lookahead` tokens. The target reads them behind the prompt, in one
     pass, and drops them. An entry gets the largest weight (or the mean) of any query head of its group in the rows of both. It
-    then gets the largest (or mean) value among its neighbours within `reach`. Each KV head keeps the `chosen` best and the
-    window. If the target is its own draft model, these are the rows of the text that it then writes greedily with the full
-    cache: the oracle's choice. Without a lookahead and with means it is SnapKV. A prompt of at most `chosen + window` tokens is
-    kept whole, and the draft model does not run.
+    then gets the largest (or mean) value among its neighbours within `pool_radius`. Each KV head keeps the `prompt_budget` best
+    and the window. If the target is its own draft model, these are the rows of the text that it then writes greedily with the
+    full cache: the oracle's choice. Without a lookahead and with means it is SnapKV. A prompt of at most `prompt_budget` +
+    `window` tokens is kept whole, and the draft model does not run.
 
     Differences from the authors' code: their window does not count the prompt's last token; this one does. Of equal scores the
     lower position stays. The prompt is read densely; their code can leave out blocks of it. Their lookahead is as long as the

@@ -10,7 +10,7 @@ from decodescope.engine.trace.records.parts import Zone
 
 @component
 class StreamingLLM(CachePolicy):
-    """Keep the first `sinks` and the last `recent` entries, all layers and heads alike.
+    """Keep the first `sink_tokens` and the last `recent` entries, all layers and heads alike.
 
     Positions are counted in the cache (0, 1, ...), and the query comes after the last. So no distance exceeds sinks + recent +
     the pending entries, and the text may grow beyond the trained context. The authors keep unrotated keys and rotate all of
@@ -21,7 +21,7 @@ class StreamingLLM(CachePolicy):
     the `recent` entries before it and itself, and memory is that of the budget and a chunk. The authors' demo reads a prompt
     densely and trims around it.
 
-    With a `share`, sinks and recent entries together are that share of the prompt's length; the number of sinks does not
+    With a `budget_share`, sinks and recent entries together are that share of the prompt's length; the number of sinks does not
     change.
     """
 

@@ -26,15 +26,15 @@ START, AGAIN = 2, 4  # the defaults
 class TidalDecode(CachePolicy):
     """In each pass, two layers read everything and select the entries that the other layers read.
 
-    In the layers `start` and `again`, each query head selects the `k` entries with the largest scores. The layers behind them
-    read only what the last of the two has selected, per query head. The layers before `start` read everything, and so do the
-    tokens of the prompt. If a model has too few layers for the defaults, these are lowered, and the header records it. Any
-    other missing layer is refused.
+    In the layers `selection_layer` and `reselection_layer`, each query head selects the `top_k` entries with the largest
+    scores. The layers behind them read only what the last of the two has selected, per query head. The layers before
+    `selection_layer` read everything, and so do the tokens of the prompt. If a model has too few layers for the defaults, these
+    are lowered, and the header records it. Any other missing layer is refused.
 
-    Of n entries a query head reads n in `start` + 2 layers and k in each of the others. A KV head reads the union of its query
-    heads' selections, k to g k entries, and each query head attends to its own. All entries stay in memory. A row of a draft
-    selects what it would one by one, also among its own ancestors, so drafts change no text. Of equal scores the first are
-    selected.
+    Of n entries a query head reads n in `selection_layer` + 2 layers and k in each of the others. A KV head reads the union of
+    its query heads' selections, k to g k entries, and each query head attends to its own. All entries stay in memory. A row of
+    a draft selects what it would one by one, also among its own ancestors, so drafts change no text. Of equal scores the first
+    are selected.
 
     This follows the authors' Python code. There a mask hides unselected entries and everything is multiplied; here they are not
     read. Their layers are 2, and 13 or 9 of 32. Their paper also re-reads the generated text from time to time, to correct keys

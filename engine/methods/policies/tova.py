@@ -17,7 +17,7 @@ from decodescope.engine.trace.records.parts import Zone
 
 @component
 class TOVA(ScoredPolicy):
-    """Once a layer holds more than `size` entries, evict those with the least attention from the newest token.
+    """Once a layer holds more than `cache_size` entries, evict those with the least attention from the newest token.
 
     The attention is the mean over all query heads of the layer. So the layer has one set, whatever a single head would prefer
     to keep.

@@ -10,11 +10,11 @@ from decodescope.engine.trace.records.parts import Zone
 
 @component
 class Window(CachePolicy):
-    """Keep the last `size` entries of every layer and head, at their original positions.
+    """Keep the last `window` entries of every layer and head, at their original positions.
 
     Exact while the text is no longer than the window; then the first tokens leave. Large trained models use them as attention
     sinks, so their text degenerates; the small shipped model hardly degrades. A prompt is read as a band: each token sees the
-    `size` entries before it and itself. Through depth, older tokens still have an influence: the receptive field is layers
+    `window` entries before it and itself. Through depth, older tokens still have an influence: the receptive field is layers
     times window.
     """
 

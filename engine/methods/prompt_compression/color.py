@@ -25,7 +25,7 @@ class Color(PromptCompression):
     """A scorer rates each sentence, and the target reads the best ones.
 
     The score depends on the sentence's embeddings [t, d] and those of the protected tokens (the question, the chat's marks).
-    Sentences above 0 are read, the highest first, until `rate` of the removable tokens are read, to the nearest sentence.
+    Sentences above 0 are read, the highest first, until `keep_rate` of the removable tokens are read, to the nearest sentence.
 
     It was trained on preferences between two short versions of a prompt. The preferred version is the one behind which the
     target has the smaller loss on the right answer, with a penalty on length. Training minimises -ln sigmoid of how much

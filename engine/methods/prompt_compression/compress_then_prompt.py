@@ -24,7 +24,7 @@ class CompressThenPrompt(PromptCompression):
     They were trained with the language model's own loss while all older cache entries were packed in two bits, as `kivi` does.
     The gradient ignored the rounding (straight-through), and the model's weights did not change. So they are meant for a cache
     like that. The paper trains under quantised or pruned weights, and a model compressed in this way reads its prompt. Here
-    only the cache is compressed. Without them, or with `use` off, the text is the same as without this part.
+    only the cache is compressed. Without them, or with `use_soft_tokens` off, the text is the same as without this part.
     """
 
     title = "Compress, then prompt"

@@ -28,8 +28,8 @@ class CoTInflux(PromptCompression):
     The prompt holds worked examples with blank lines between them, and the question last. A first policy gives each example a
     probability to stay, from its embeddings [t, d] and those of the question paragraph. A second policy does the same for each
     token of an example. Examples with a probability of at least one half are taken, the most probable first, each with its
-    tokens of at least one half. This continues until `rate` of the removable tokens are read. The last example gives its most
-    probable tokens as far as there is room. All other examples are removed.
+    tokens of at least one half. This continues until `keep_rate` of the removable tokens are read. The last example gives its
+    most probable tokens as far as there is room. All other examples are removed.
 
     The policies were trained together by REINFORCE. The reward is the log-probability that the target gives the right answer
     behind the remaining prompt, minus a price on tokens beyond a budget. They read embeddings alone, so no model runs before

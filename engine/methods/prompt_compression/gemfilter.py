@@ -24,18 +24,18 @@ from .shared.pooling import pool_scores
 
 @component
 class GemFilter(PromptCompression):
-    """Read the prompt twice: first through the layers below r alone, then the `keep` tokens that layer r finds, through all
-    layers.
+    """Read the prompt twice: first through the layers below r alone, then the `prompt_budget` tokens that layer r finds,
+    through all layers.
 
     At layer r, the scores are inner products of the last token's rotated queries [H, D] and the rotated keys of all tokens
     [H_kv, n, D]. They are neither scaled nor put through a softmax. They are summed over all query heads and averaged over
     `kernel` neighbours. The best tokens, in the order of the text, are the prompt of the second pass, at consecutive positions.
     The cache of the first pass is freed by then. So memory is the larger of both passes and not their sum: n entries in r + 1
-    layers, then `keep` in all.
+    layers, then `prompt_budget` in all.
 
     Differences from the authors' code: the last token is always kept; theirs leaves that to its score. Layer r computes only
-    queries, keys and values, because nothing reads its output. A prompt of at most `keep` tokens is read once. As in the
-    authors' code, the second pass knows nothing about positions: the distance between two tokens is lost.
+    queries, keys and values, because nothing reads its output. A prompt of at most `prompt_budget` tokens is read once. As in
+    the authors' code, the second pass knows nothing about positions: the distance between two tokens is lost.
     """
 
     title = "GemFilter"

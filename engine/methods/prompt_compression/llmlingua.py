@@ -20,13 +20,13 @@ class LLMLingua(ScoringContext):
     """A scorer compresses the prompt in two stages.
 
     Coarse: paragraphs, separated by blank lines, are read alone and ranked by their perplexity. The highest stay until they are
-    `slack` times the budget; the others are removed. Fine: the rest is split into segments of `segment` tokens. Each segment is
-    read behind the compressed ones before it. Its tokens with the highest loss -ln p stay, as many as its share of the budget,
-    to a token. Then the scorer drops the removed tokens from its cache.
+    `paragraph_budget` times the budget; the others are removed. Fine: the rest is split into segments of `segment` tokens. Each
+    segment is read behind the compressed ones before it. Its tokens with the highest loss -ln p stay, as many as its share of
+    the budget, to a token. Then the scorer drops the removed tokens from its cache.
 
-    `rate` is the share of the removable tokens that stays. Marks of a chat, the last token and the question are not removable,
-    nor are their paragraphs. It costs a prefill of the scorer with all its logits, and the compressed prefix again. With one
-    segment and no coarse stage, the tokens are those of Selective Context by tokens with the prompt read as a whole.
+    `keep_rate` is the share of the removable tokens that stays. Marks of a chat, the last token and the question are not
+    removable, nor are their paragraphs. It costs a prefill of the scorer with all its logits, and the compressed prefix again.
+    With one segment and no coarse stage, the tokens are those of Selective Context by tokens with the prompt read as a whole.
 
     Differences from the authors' code: there a caller names instruction, demonstrations and question; here blank lines and
     marks separate them. There demonstrations get the rest of the budget by rank; here each segment gets its share. Scores are

@@ -19,8 +19,8 @@ class SelectiveContext(ScoringContext):
     """A scorer reads the prompt, and units that it predicts well are removed.
 
     The score of a token is its loss I = -ln p(token | the text before it). Units are ranked by the mean of their tokens'
-    scores. Units with the lowest scores are removed first, until the next one would exceed `ratio` of the removable tokens.
-    Marks of a chat, the last token and the question are not removable.
+    scores. Units with the lowest scores are removed first, until the next one would exceed `reduce_ratio` of the removable
+    tokens. Marks of a chat, the last token and the question are not removable.
 
     The scorer reads sentence by sentence, one pass each, with the model's beginning-of-text mark in front. Or it reads the
     prompt as a whole, so that a repeated statement is expected the second time. It costs a prefill of the scorer with all its
@@ -29,7 +29,7 @@ class SelectiveContext(ScoringContext):
     Differences from the authors' code: their phrases are spaCy's noun chunks; here phrases end at commas and before function
     words. Their threshold is a percentile of units; this one counts tokens, so the kept prompt has the requested length, to the
     nearest unit. The question stays; they leave that to the caller. The paper sums the scores of tokens [recalled], and its
-    code takes their mean: `by` chooses either.
+    code takes their mean: `unit_score` chooses either.
     """
 
     title = "Selective Context"

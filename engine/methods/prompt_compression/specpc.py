@@ -31,12 +31,12 @@ WEIGHTS = 1 << 25  # attention weights of one pass held at a time
 class SpecPC(PromptCompression):
     """A smaller model reads the prompt first; the target reads the tokens that it attends to.
 
-    A token's score is the largest weight that any head gave it, in any layer from `layer` on. It covers the rows of the last
-    `window` tokens of the prompt, weighted 0, ..., 1 from the first to the last. It also covers the rows of `lookahead` further
-    tokens that the draft model writes and reads. Scores are pooled by their maximum over `kernel` tokens. The best tokens bring
-    their neighbours, the nearest first, until they and the window are `keep` tokens. The target reads these in order, at
-    consecutive positions. The draft model's cache is freed by then; a draft model that also drafts reads the short prompt, as
-    the target does.
+    A token's score is the largest weight that any head gave it, in any layer from `first_layer` on. It covers the rows of the
+    last `window` tokens of the prompt, weighted 0, ..., 1 from the first to the last. It also covers the rows of `lookahead`
+    further tokens that the draft model writes and reads. Scores are pooled by their maximum over `kernel` tokens. The best
+    tokens bring their neighbours, the nearest first, until they and the window are `prompt_budget` tokens. The target reads
+    these in order, at consecutive positions. The draft model's cache is freed by then; a draft model that also drafts reads the
+    short prompt, as the target does.
 
     Differences from the authors' code: weights stay float32; theirs are rounded to the model's type before the maximum. Of
     equal scores the first token is taken, and of two equally near neighbours the left one. Their lookahead of 1 is a token that

@@ -32,9 +32,9 @@ class Agreement(Router):
     one copy of their prompt, with one pass per token.
 
     The paper's forms are a chain of thought and a program of thought, and an interpreter runs the programs. Models as small as
-    the shipped ones can use neither: the second form is the prompt with `second` behind it. The paper sweeps tau from 0.4 to 1.
-    Answers agree if they have the same text, ignoring white space, or, by `compare`, the same last number. With a greedy
-    sampler all samples of a form are the same: use temperature.
+    the shipped ones can use neither: the second form is the prompt with `second_prompt_suffix` behind it. The paper sweeps tau
+    from 0.4 to 1. Answers agree if they have the same text, ignoring white space, or, by `compare`, the same last number. With
+    a greedy sampler all samples of a form are the same: use temperature.
     """
 
     title = "Agreement (Mixture of Thought)"

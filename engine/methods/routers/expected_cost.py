@@ -61,7 +61,8 @@ class ExpectedCost(Router):
 
     A head on the small model's state at the prompt's last token estimates the probability P(wrong) that its answer is wrong.
     The small model is asked if c_S + P(wrong) c_M < c_M, that is if (1 - P(wrong)) c_M / c_S is above tau = 1. Prices are FLOPs
-    of the prompt and of `length` tokens. An answer of the small model stays without a check: the router bets that it is right.
+    of the prompt and of `answer_tokens` tokens. An answer of the small model stays without a check: the router bets that it is
+    right.
 
     The paper makes this choice for each query, together with a cache of answers (`decodescope workload` has one). Here the
     small model reads the prompt to estimate P(wrong). For short answers this is most of its price, and it is paid in either

@@ -76,8 +76,8 @@ class References(Router):
 
     In the paper a small model is asked which of two pairs is the better one. Models as small as the shipped ones cannot judge
     that. Here an answer ranks above a reference if its mean log-probability per token, by the small model, is higher by more
-    than `tie`. The weights are recalled, not verified, and are data. Each pair is read in a separate pass, which counts in the
-    run's cost. Question and answer are texts, or lists of ids if they contain a template's marks.
+    than `tie_margin`. The weights are recalled, not verified, and are data. Each pair is read in a separate pass, which counts
+    in the run's cost. Question and answer are texts, or lists of ids if they contain a template's marks.
     """
 
     title = "References (Meta Ranking)"

@@ -29,13 +29,13 @@ class _Mirostat1State(NamedTuple):
 class Mirostat1(Sampler):
     """Choose k from the target surprise, under the assumption that p follows Zipf's law with exponent s.
 
-    The mean surprise of the k most likely tokens can then be solved for k. So s is estimated from the `ranks` most likely
+    The mean surprise of the k most likely tokens can then be solved for k. So s is estimated from the `zipf_tokens` most likely
     tokens, by least squares of ln(p_i / p_i+1) over ln((i + 2) / (i + 1)), and
 
         k = (eps 2^mu / (1 - N^-eps))^(1/s) + 1,   eps = s - 1, N ids.
 
-    mu starts at twice the target and moves by the error of each token's surprise, measured before the cut. Costs the `ranks`
-    largest of the vocabulary and a top-k.
+    mu starts at twice the target and moves by the error of each token's surprise, measured before the cut. Costs the
+    `zipf_tokens` largest of the vocabulary and a top-k.
 
     Differences from the authors' code: N is the model's vocabulary, not 50,000. At s = 1, where the formula is 0 / 0, its limit
     (2^mu / ln N)^(1/s) is used. Tokens that an earlier sampler removed take no part. Tokens as likely as the last kept one also

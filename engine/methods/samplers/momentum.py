@@ -24,12 +24,12 @@ class _MomentumState(NamedTuple):
 
 @component
 class Momentum(Sampler):
-    """Of the `k` most likely tokens take the one with the largest p(v) - alpha * f(l(v)).
+    """Of the `top_k` most likely tokens take the one with the largest p(v) - alpha * f(l(v)).
 
     The text is a walk through a graph of tokens. l(v), the circuit depth, measures how far the step to v would retrace the
     walk. It is 0 if v is new, and otherwise the largest i such that the last i - 1 tokens followed by v are in the text
-    already. f, the resistance, is a table; the prompt counts as text. With `forbid` a token of at least that depth is never
-    taken: 4 is the blocking of 4-grams. If all k are forbidden, the most likely of them is taken.
+    already. f, the resistance, is a table; the prompt counts as text. With `no_repeat_ngram_size` a token of at least that
+    depth is never taken: 4 is the blocking of 4-grams. If all k are forbidden, the most likely of them is taken.
 
     The distribution has one token, so nothing is random. Each level of depth takes one comparison of the text with its own end,
     and no graph is kept. Costs a top-k and these comparisons, each of the text's length.

@@ -27,11 +27,11 @@ class Cerberus(Schedule):
     The paper has two parts. Its heads read the tokens drafted before them, as those of the drafter `hydra` do. Its gate on the
     target's last state is this schedule. A logistic regression estimates the probability that the first drafted token is
     accepted. Its inputs are the entropy H and the largest probability m of the distribution that the root was taken from. Below
-    `least` nothing is drafted. The gate reads logits [V] that verification has already computed.
+    `min_probability` nothing is drafted. The gate reads logits [V] that verification has already computed.
 
     It works with every drafter, though its three numbers were fitted with Hydra's heads. Lossless: its inputs are older than
-    the draft. With `least` = 0 every step drafts; with 1 none does, which is plain decoding. The gate is recalled from the
-    paper; its formula is ours. A step without a draft cannot record a note, so `off` of the next draft counts them.
+    the draft. With `min_probability` = 0 every step drafts; with 1 none does, which is plain decoding. The gate is recalled
+    from the paper; its formula is ours. A step without a draft cannot record a note, so `off` of the next draft counts them.
     """
 
     title = "Gate on entropy and confidence (Cerberus)"

@@ -28,8 +28,8 @@ class Confidence(Schedule):
     The threshold tunes itself. Every token that the target judged (the accepted ones and the first rejected one) is a pair
     (probability, accepted). Once there are more than five pairs, of both kinds, the threshold becomes one of their
     probabilities t. It is the t for which "accepted, if its probability is at least t" has the least false-positive rate + 3 x
-    false-negative rate; of several, the largest. It is computed again after each step, over all pairs of the run. `tune` false
-    keeps it.
+    false-negative rate; of several, the largest. It is computed again after each step, over all pairs of the run. With
+    `tune_threshold` false it does not change.
 
     The original takes the probability of the token itself; under a greedy sampler this is also the largest one.
     """

@@ -19,13 +19,14 @@ PRIOR = 4.0  # weight of `alpha` at the start of the average, in judged tokens
 
 @component
 class Goodput(Schedule):
-    """SmartSpec: of the lengths k from 0 (no drafting) to `most`, take the one with the most expected tokens per time,
+    """SmartSpec: of the lengths k from 0 (no drafting) to `max_draft_tokens`, take the one with the most expected tokens in a
+    given time,
 
         batch * (1 - alpha^(k + 1)) / (1 - alpha)  /  (t_target(batch * (k + 1)) + k * t_draft(batch)),
 
     where t(rows) = fixed + row * rows + entry * context is linear; of several, the shortest. alpha is a moving average of the
-    accepted share of judged tokens; both counts are multiplied by `memory` after each step. With k = 0 nothing is judged, so
-    after `probe` such steps one token is drafted.
+    accepted share of judged tokens; both counts are multiplied by `decay` after each step. With k = 0 nothing is judged, so
+    after `probe_interval` such steps one token is drafted.
 
     The batch is simulated: one text is decoded, with the times of a server that decodes `batch` such texts of its length at
     once. The times come from the models' shapes and a machine's published peaks. With `machine` here they come from passes
@@ -100,7 +101,8 @@ class Goodput(Schedule):
         return self._accepted / self._judged
 
     def step_times(self, target: LinearPassTime, draft: LinearPassTime, context: int) -> list[float]:
-        """Microseconds of a step with k = 0, 1, ..., `most` drafted tokens per text, for texts of `context` tokens."""
+        """Microseconds of a step with k = 0, 1, ..., `max_draft_tokens` drafted tokens per text, for texts of `context`
+        tokens."""
         entries = self.batch * context
         return [
             target.us(self.batch * (k + 1), entries) + k * draft.us(self.batch, entries)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 class Heuristic(Schedule):
     """The length begins at the drafter's own and adapts to the verdicts.
 
-    After a fully accepted draft it grows by `grow`; after any other it shrinks by `shrink`, down to 1. An empty draft, when no
-    room is left, changes nothing.
+    After a fully accepted draft it grows by `increment`; after any other it shrinks by `decrement`, down to 1. An empty draft,
+    when no room is left, changes nothing.
 
-    The original has no upper bound; ours is `most`.
+    The original has no upper bound; ours is `max_draft_tokens`.
     """
 
     title = "Heuristic: +2 if all matched, else -1"

@@ -24,12 +24,13 @@ class Beam(Strategy):
     The result approximates the most likely text, so it does not have the target's distribution. The last step emits the text.
 
     Hypotheses branch off one another, so their entries are a tree. Each entry is held once, and reordering the hypotheses moves
-    none (`engine/model/stores/tree.py`). `plan` chooses how a pass reads the tree. "dense" multiplies every query with every
-    entry, under a mask, in one product. "node" loads each node once, for the queries of the hypotheses that read it (KV-guided
-    grouping). "flatten" concatenates the nodes and cuts them into blocks of `block` entries for that (flattened splitting). All
-    three are the attention of a hypothesis over its own text. The authors' kernel reads a node's entries in place, all groups
-    at once. Here entries that are not contiguous are copied for the pass, and groups run one after the other. With a policy
-    that evicts entries or chooses what is read, or with KV compression, each hypothesis has its own copy of the cache.
+    none (`engine/model/stores/tree.py`). `attention_plan` chooses how a pass reads the tree. "dense" multiplies every query
+    with every entry, under a mask, in one product. "node" loads each node once, for the queries of the hypotheses that read it
+    (KV-guided grouping). "flatten" concatenates the nodes and cuts them into blocks of `block` entries for that (flattened
+    splitting). All three are the attention of a hypothesis over its own text. The authors' kernel reads a node's entries in
+    place, all groups at once. Here entries that are not contiguous are copied for the pass, and groups run one after the other.
+    With a policy that evicts entries or chooses what is read, or with KV compression, each hypothesis has its own copy of the
+    cache.
     """
 
     title = "Beam search"

@@ -106,7 +106,7 @@ class Consensus(Strategy):
 
         argmax over i of 1/k sum_j u(y_i, y_j),
 
-    the text of the least expected loss, if the samples were all possible texts (minimum Bayes risk). `measure` chooses u.
+    the text of the least expected loss, if the samples were all possible texts (minimum Bayes risk). `similarity` chooses u.
     "exact": 1 for equal texts, else 0, so the vote is the mode of the samples. "f1": the harmonic mean of the shares of tokens
     that each text has in common with the other, in any order. "edit": 1 minus the edit distance in tokens, as a share of the
     longer text. Of equal votes, the text that the model finds likelier wins, then the one with the smaller ids: the order of

@@ -64,7 +64,7 @@ class _Text:
 
 @component
 class ContrastiveSearch(Strategy):
-    """Of the `k` likeliest tokens v take the one with the largest
+    """Of the `top_k` likeliest tokens v take the one with the largest
 
         (1 - alpha) p(v) - alpha max_j cos(h_v, h_j),
 
@@ -176,7 +176,7 @@ class ContrastiveSearch(Strategy):
 
 
 def likeliest_ids(logits: Tensor, best: int, k: int) -> list[int]:
-    """The ids of the `k` largest of logits [V], the largest first; of equal largest ones, `best` is first."""
+    """The ids of the k largest of logits [V], the largest first; of equal largest ones, `best` is first."""
     ids = logits.topk(min(k, len(logits))).indices.tolist()
     return [best, *(x for x in ids if x != best)][: len(ids)]
 

@@ -54,10 +54,10 @@ class DiverseBeam(Strategy):
     """Run `width` beams in `groups` groups of width / groups.
 
     In each step the groups choose one after the other, and each is a separate beam search. An extension by the token v is
-    ranked by its score, the sum of log-probabilities, minus penalties. The penalty is `strength` for every time that an earlier
-    group chose v in this step (Hamming diversity), plus the earlier penalties of its text. So the first group is beam search of
-    its width, whatever the others do. One group is beam search, and without a penalty all groups are the same search. The text
-    is the best of all groups by score / length^alpha, without penalties.
+    ranked by its score, the sum of log-probabilities, minus penalties. The penalty is `diversity_penalty` for every time that
+    an earlier group chose v in this step (Hamming diversity), plus the earlier penalties of its text. So the first group is
+    beam search of its width, whatever the others do. One group is beam search, and without a penalty all groups are the same
+    search. The text is the best of all groups by score / length^alpha, without penalties.
 
     One pass reads the hypotheses of all groups, which share their common entries (see `beam`). A group that ends, by the rule
     of beam search, leaves the batch with the next step.

@@ -19,10 +19,10 @@ LONGEST = 20_000  # characters of all questions
 class EncodeOnce(ThreadedStrategy):
     """Answer several questions on one document.
 
-    The prompt is the document, and each line of `questions` is appended to it in the form of `form`. Answer i is the text of a
-    separate run with the document and that question as the prompt, as many tokens, and the seed s + i. The run's text is all
-    answers, one after the other. Each gets an equal part of the tokens that may be written. Without questions it is plain
-    decoding of the prompt.
+    The prompt is the document, and each line of `questions` is appended to it in the form of `question_template`. Answer i is
+    the text of a separate run with the document and that question as the prompt, as many tokens, and the seed s + i. The run's
+    text is all answers, one after the other. Each gets an equal part of the tokens that may be written. Without questions it is
+    plain decoding of the prompt.
 
     Keys and values of the document are held once and read once. All questions are read in one pass (a prompt's chunk is 512
     rows). Each later pass writes one token of every answer, so the longest answer decides the number of passes, not their sum.

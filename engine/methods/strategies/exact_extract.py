@@ -153,25 +153,26 @@ class ExactExtract(Strategy):
     x_i .. x_{j-1}, L(i, j) their sum over the span, and e(i, j) the surprise of an end behind it. The answer is the argmin over
     all i <= j of
 
-        L(i, j) + e(i, j),     with `normal` divided by the tokens of the span and 1.
+        L(i, j) + e(i, j),     with `length_normalization` divided by the tokens of the span and 1.
 
     Greedy decoding follows one path through these spans. So if its answer is a span, it is at most as probable. One suffix from
-    each i, of at most `longest` tokens, holds all spans that begin there: n suffixes are read, not n^2 spans.
+    each i, of at most `max_span_tokens` tokens, holds all spans that begin there: n suffixes are read, not n^2 spans.
 
-    All suffixes share the prompt's entries. One pass has the rows of `chunk` suffixes, one after the other, and each row sees
-    its own suffix alone. They are never committed. A passage of n tokens takes 1 + ceil(n / chunk) passes and 1 + sum_i min(T,
-    n - i) rows. T is `longest` or the number of tokens that may still be written. The greedy span costs no further pass: the
-    rows give the likeliest token behind each beginning of a span.
+    All suffixes share the prompt's entries. One pass has the rows of `suffixes_per_pass` suffixes, one after the other, and
+    each row sees its own suffix alone. They are never committed. A passage of n tokens takes 1 + ceil(n / `suffixes_per_pass`)
+    passes and 1 + sum_i min(T, n - i) rows. T is `max_span_tokens` or the number of tokens that may still be written. The
+    greedy span costs no further pass: the rows give the likeliest token behind each beginning of a span.
 
-    The passage ends before the last `until`, and begins behind the last `after` before that. Without them it begins and ends
-    with the prompt. A token partly outside the passage does not belong to it. A span must not hold a token that ends texts. An
-    answer ends with `end` or, if that is empty, with any of the run's stop tokens: their probabilities are summed, and the
-    likeliest is written. If `end` does not end the run, the text continues behind it as plain greedy decoding. If nothing ends
-    an answer, it is plain greedy decoding from the start.
+    The passage ends before the last `passage_end`, and begins behind the last `passage_start` before that. Without them it
+    begins and ends with the prompt. A token partly outside the passage does not belong to it. A span must not hold a token that
+    ends texts. An answer ends with `end_token` or, if that is empty, with any of the run's stop tokens: their probabilities are
+    summed, and the likeliest is written. If `end_token` does not end the run, the text continues behind it as plain greedy
+    decoding. If nothing ends an answer, it is plain greedy decoding from the start.
 
     Differences from the authors' code, which is for an encoder-decoder: suffixes keep the prompt's entries, so the prompt's end
     replaces the decoder's start. Tokens are taken as they are in the passage, so a word at its head may lack the blank that an
-    answer would begin with. `chunk` suffixes are rows of one sequence under a mask; theirs are a batch with padding.
+    answer would begin with. `suffixes_per_pass` suffixes are rows of one sequence under a mask; theirs are a batch with
+    padding.
     """
 
     title = "Exact-extract"
@@ -299,7 +300,7 @@ class ExactExtract(Strategy):
         return TallyDetail("listed_spans", columns, values)
 
     def _read_suffixes(self, s: State, logits: Tensor, passage: list[int], ends: frozenset[int]) -> Suffixes:
-        """Read every suffix behind the prompt, `chunk` per pass; the rows are dropped afterwards."""
+        """Read every suffix behind the prompt, `suffixes_per_pass` per pass; the rows are dropped afterwards."""
         n = len(passage)
         device = logits.device
         place = len(s.tokens)

@@ -80,7 +80,7 @@ class Jacobi(Strategy):
     guess that the pass confirms is final, and is committed. The first token after the confirmed ones is final too, so a block
     takes at most b passes. Blocks follow each other (Gauss-Seidel between blocks): b = 1 is autoregressive decoding.
 
-    A block of 0 is as long as the answer may get: one system for all of it. With a guessed `length` (hybrid
+    A block of 0 is as long as the answer may get: one system for all of it. With `guessed_length` above 0 (hybrid
     Gauss-Seidel-Jacobi) the blocks end there, and the rest of the answer is decoded plainly, token by token. A leading token is
     committed as soon as it is final. So the text ends with the first pass in which its end is final. The authors look for the
     end in converged blocks only; the text is the same, and this code takes no more passes.

@@ -224,10 +224,10 @@ class JointTokens(Strategy):
     One pass gives the distribution of the next token, p1. The Medusa heads on the same state give those of the tokens behind
     it, p2 to pn. They are combined as J(a, b) = p1(a) p2(b) c(a, b), normalised over b. The co-occurrence c(a, b) = (P(b | a) /
     P(b))^weight is counted in a datastore. A missing context changes nothing; a missing pair is masked out. Take the greatest
-    length at which a text has a joint probability of `threshold`. Texts of this length below the threshold, or below `share` of
-    the best one's, are dropped. One of the others is drawn (greedy: the best is taken), unverified. If no text of two tokens
-    reaches the threshold, the next token is the target's own, as in plain decoding. So a threshold above 1 is plain decoding.
-    The next pass reads the written tokens together.
+    length at which a text has a joint probability of `threshold`. Texts of this length below the threshold, or below
+    `relative_threshold` of the best one's, are dropped. One of the others is drawn (greedy: the best is taken), unverified. If
+    no text of two tokens reaches the threshold, the next token is the target's own, as in plain decoding. So a threshold above
+    1 is plain decoding. The next pass reads the written tokens together.
 
     The tokens are never verified, so the text changes. Greedy compares the model's distributions before the sampler; otherwise
     they are those after the sampler.

@@ -137,29 +137,29 @@ class _JumpCoderRun:
 class JumpCoder(Strategy):
     """Write a program line by line, with insertions.
 
-    In each round a second model proposes a line before each of the `places` lines with the lowest logit of their first token.
-    The target judges them: its text is forked for each. One pass reads all forks from the proposed line on, and the text's last
-    token, over the cached entries before them. A proposed line is inserted if
+    In each round a second model proposes a line before each of the `infill_places` lines with the lowest logit of their first
+    token. The target judges them: its text is forked for each. One pass reads all forks from the proposed line on, and the
+    text's last token, over the cached entries before them. A proposed line is inserted if
 
     - it imports a name that the program reads and lacks; or
     - the lines behind it gain by it: the mean logit of their tokens rises by at least `tau`, in two of them (or the only one)
       and in half of all, from the first on. The first line that does not gain is removed, with all lines behind it.
 
-    The program has to parse with it (`ast`; nothing is run). A line is not inserted if it exists already, is more than `like`
-    similar to a neighbour, or opens a block. Of several lines, the one with the largest gain is inserted. If none is, the
-    target writes the next line, greedily. The last round emits the text, because until then a line may be inserted before any
-    other.
+    The program has to parse with it (`ast`; nothing is run). A line is not inserted if it exists already, is more than
+    `max_similarity` similar to a neighbour, or opens a block. Of several lines, the one with the largest gain is inserted. If
+    none is, the target writes the next line, greedily. The last round emits the text, because until then a line may be inserted
+    before any other.
 
     The second model, in the role "infill", reads both sides of the place: a masked-diffusion model with the target's tokenizer.
-    It fills `masks` mask tokens before a line's end in `passes` passes, all places in one batch. The authors use a causal model
-    that was trained on prefix, suffix and middle; `lab` was not. Its proposals are judged in any case, so a better model can
-    replace it. The shipped lab-mdm knows little more of programs than how they look.
+    It fills `max_infill_tokens` mask tokens before a line's end in `infill_passes` passes, all places in one batch. The authors
+    use a causal model that was trained on prefix, suffix and middle; `lab` was not. Its proposals are judged in any case, so a
+    better model can replace it. The shipped lab-mdm knows little more of programs than how they look.
 
     Compared with the authors' code: a score is the mean logit, as theirs, not the log-probability. The prompt is unchanged
     (their `infill_prompt` = False). Functions of several lines are not inserted, nor lines without a gain, nor lines that do
     not parse. Tokens on both sides of the place stay as they were; theirs are tokenized again from the text. A round that
-    inserts a line writes none; they write one and discard it. After `lines` rounds the text continues without insertions;
-    theirs ends. The infiller's last guesses are not tried first (their `speculative_infill`).
+    inserts a line writes none; they write one and discard it. After `max_infill_rounds` rounds the text continues without
+    insertions; theirs ends. The infiller's last guesses are not tried first (their `speculative_infill`).
     """
 
     title = "JumpCoder"

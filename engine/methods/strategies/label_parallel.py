@@ -109,17 +109,17 @@ class _LabelRun:
 class LabelParallel(ThreadedStrategy):
     """Find the mentions of each label in a text.
 
-    For all `labels` at once, `count` is appended to the prompt, and the model writes the number of mentions. For each label and
-    index at once, `mention` is appended to that count, and the model writes this mention. Prompt and count are held once, and a
-    pass writes one token of every thread. So there are as many passes as the longest count and mention of a label have tokens,
-    and the order of the labels changes nothing. If two labels claim the same text, the label that gives its tokens the higher
-    probability keeps it. The tally `mentions` records which mentions are kept; the run's text is everything that the threads
-    wrote, in order. Without labels it is plain decoding. It is also plain decoding for a model without a tokenizer, behind the
-    ids in the first label's request.
+    For all `labels` at once, `count_template` is appended to the prompt, and the model writes the number of mentions. For each
+    label and index at once, `mention_template` is appended to that count, and the model writes this mention. Prompt and count
+    are held once, and a pass writes one token of every thread. So there are as many passes as the longest count and mention of
+    a label have tokens, and the order of the labels changes nothing. If two labels claim the same text, the label that gives
+    its tokens the higher probability keeps it. The tally `mentions` records which mentions are kept; the run's text is
+    everything that the threads wrote, in order. Without labels it is plain decoding. It is also plain decoding for a model
+    without a tokenizer, behind the ids in the first label's request.
 
     Mentions do not see each other, so the answer differs from that of sequential decoding. The model must be trained on counts
     and mentions. Differences from the authors' code: mentions of a label begin when its own count is read, not when the last
-    one is. Their forms repeat text and label; here the entries of prompt and count are reused. `most` bounds a count.
+    one is. Their forms repeat text and label; here the entries of prompt and count are reused. `max_mentions` bounds a count.
     """
 
     title = "PaDeLLM-NER: label-parallel decoding"

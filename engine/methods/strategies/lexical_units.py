@@ -71,17 +71,17 @@ UNIT = TallyForm(
 class LexicalUnits(Strategy):
     """Write several tokens per pass, as long as the model is confident of them.
 
-    A pass reads the text and `rows` placeholders behind it. The text's last row gives the next token, which is always taken.
-    Each placeholder gives the token after that of the row before it. Behind the first token, the longest run of tokens with a
-    probability of at least `beta` is taken: the lexical unit. The next pass reads the taken tokens again, as text. Entries of
-    placeholders are never kept, so no later token reads one.
+    A pass reads the text and `placeholders` placeholders behind it. The text's last row gives the next token, which is always
+    taken. Each placeholder gives the token after that of the row before it. Behind the first token, the longest run of tokens
+    with a probability of at least `min_probability` is taken: the lexical unit. The next pass reads the taken tokens again, as
+    text. Entries of placeholders are never kept, so no later token reads one.
 
-    Tokens behind the first are never verified, so the text changes, except for `beta` > 1, which is plain decoding. It works
-    with any model, and makes sense with one that was trained on placeholders, as the adapter `lab+lud` was. A random sampler
-    draws only the first token. The others are the likeliest tokens of rows that do not know the drawn token.
+    Tokens behind the first are never verified, so the text changes, except for `min_probability` > 1, which is plain decoding.
+    It works with any model, and makes sense with one that was trained on placeholders, as the adapter `lab+lud` was. A random
+    sampler draws only the first token. The others are the likeliest tokens of rows that do not know the drawn token.
 
-    The authors' repository holds no code. The rule that a token must differ from the one before it (`repeats`), and the sizes
-    of `beta` and `rows`, are [recalled]. `p` is the model's probability, before the sampler.
+    The authors' repository holds no code. The rule that a token must differ from the one before it (`allow_repeats`), and the
+    sizes of `min_probability` and `placeholders`, are [recalled]. `p` is the model's probability, before the sampler.
     """
 
     title = "Lexical unit decoding"

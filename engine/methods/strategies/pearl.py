@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 class Pearl(Strategy):
     """Speculative sampling in rounds in which both models work at once.
 
-    In a round the draft model writes a block of gamma tokens (`length` of draft_model) after everything drafted so far.
-    Meanwhile the target reads the root and the drafted tokens that it has not judged. Then both synchronise. The token-wise
-    lossless test judges the tokens read, and the first token of the new block, for which the target now has a distribution:
+    In a round the draft model writes a block of gamma tokens (`max_draft_tokens` of draft_model) after everything drafted so
+    far. Meanwhile the target reads the root and the drafted tokens that it has not judged. Then both synchronise. The
+    token-wise lossless test judges the tokens read, and the first token of the new block, for which the target now has a
+    distribution:
 
     - pre-verify, if nothing was left to judge: the target judges only the first new token, while the others are written;
     - post-verify: it judges the gamma - 1 tokens left of the block before and the first new one, while more are written.
@@ -51,9 +52,9 @@ class Pearl(Strategy):
     models' `draft_us` and `target_us`, of which `round_us` is the longer, and the sum of rounds, `clock_us`, by the clocks
     that are `simulated`; `real_us` and their sum `wall_us`; `overlap`. With the drafter `none` it is plain decoding.
 
-    The paper's gamma is t_target / t_draft, at which neither waits. Here it is the `length` of draft_model. At that length and
-    with fixed costs, a greedy text never takes longer than by draft_verify. With a draft model that costs next to nothing it
-    may take longer, because every run of accepted tokens begins with a round that judges one.
+    The paper's gamma is t_target / t_draft, at which neither waits. Here it is the `max_draft_tokens` of draft_model. At that
+    length and with fixed costs, a greedy text never takes longer than by draft_verify. With a draft model that costs next to
+    nothing it may take longer, because every run of accepted tokens begins with a round that judges one.
     """
 
     title = "PEARL (two clocks)"

@@ -152,12 +152,12 @@ class _Rollout:
 class Planned(Strategy):
     """Look for the text that passes the most `tests`, by Monte-Carlo tree search over tokens (PG-TD).
 
-    A node is a beginning of texts. Its candidates are the `k` likeliest next tokens, with probabilities P normalised to sum to
-    1. A rollout descends from the empty beginning by P-UCB (`BEGINNINGS.growth.score`, with `ucb_constant` and `ucb_base`) to
-    an untried token, which becomes a node. The text behind it is completed greedily and judged. Its reward is the share of the
-    passed tests; all nodes on the path keep the largest reward. The search ends after `rollouts` of them, at a reward of 1, or
-    when nothing is left to try. It writes the first text with the best reward. One rollout is greedy decoding, and so is a run
-    without tests.
+    A node is a beginning of texts. Its candidates are the `top_k` likeliest next tokens, with probabilities P normalised (their
+    sum is 1). A rollout descends from the empty beginning by P-UCB (`BEGINNINGS.growth.score`, with `ucb_constant` and
+    `ucb_base`) to an untried token, which becomes a node. The text behind it is completed greedily and judged. Its reward is
+    the share of the passed tests; all nodes on the path keep the largest reward. The search ends after `rollouts` of them, at a
+    reward of 1, or when nothing is left to try. It writes the first text with the best reward. One rollout is greedy decoding,
+    and so is a run without tests.
 
     A test is a line: a value, or values of names and a value, "a = 2, b = 3: 8". The text, or the last side of an equation, is
     evaluated as arithmetic by the project's own parser (engine/core/arithmetic.py, as LabBench scores). Nothing is executed.

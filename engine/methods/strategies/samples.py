@@ -27,8 +27,8 @@ class Samples(Strategy):
     is the prompt and the sum of the samples' own entries. A sample that has ended leaves the batch, and its entries are freed.
 
     Differences from the authors' code: the samples' own entries are allocated on demand, and there is one level of sharing.
-    `plan` chooses how a pass reads. "prefix" is the method above. "dense", "node" and "flatten" read prompt and samples as a
-    tree of texts (DeFT, arXiv:2404.00242): in one masked product, node by node, or in even blocks of all nodes.
+    `attention_plan` chooses how a pass reads. "prefix" is the method above. "dense", "node" and "flatten" read prompt and
+    samples as a tree of texts (DeFT, arXiv:2404.00242): in one masked product, node by node, or in even blocks of all nodes.
     """
 
     title = "Independent samples"

@@ -42,18 +42,18 @@ def points_of(outline: str, most: int) -> list[tuple[str, str]]:
 class Skeleton(ThreadedStrategy):
     """Write an outline first, then all its points in parallel.
 
-    `ask` is appended to the prompt, and the model writes an outline, up to its end, to a blank line or to `outline` tokens. Its
-    numbered points are parsed. Each point continues separately behind prompt, outline and `expand`, a request for that point
-    alone. Prompt and outline are held once, the common beginning of the requests is read once, and a pass writes one token of
-    every point. So there are as many passes as outline and longest point have tokens. The run's text is the outline and the
-    text of each point, in order; the requests are not part of it. With fewer than two points there is nothing to write in
-    parallel, and the outline's text continues as plain decoding. A model without a tokenizer also decodes plainly, behind the
-    ids in `ask`.
+    `outline_prompt` is appended to the prompt, and the model writes an outline, up to its end, to a blank line or to
+    `max_outline_tokens`. Its numbered points are parsed. Each point continues separately behind prompt, outline and
+    `point_template`, a request for that point alone. Prompt and outline are held once, the common beginning of the requests is
+    read once, and a pass writes one token of every point. So there are as many passes as outline and longest point have tokens.
+    The run's text is the outline and the text of each point, in order; the requests are not part of it. With fewer than two
+    points there is nothing to write in parallel, and the outline's text continues as plain decoding. A model without a
+    tokenizer also decodes plainly, behind the ids in `outline_prompt`.
 
     Points cannot see each other, so the text changes. Differences from the authors' code: a point's request follows the
     outline's own text, so its entries are reused. Theirs is a separate prompt that repeats question and outline. A point that
-    `outline` cut off is left out. No router decides whether a question suits the method (SoT-R). The requests have the authors'
-    form in other words. An instruct model follows them; a model trained on text alone seldom does.
+    `max_outline_tokens` cut off is left out. No router decides whether a question suits the method (SoT-R). The requests have
+    the authors' form in other words. An instruct model follows them; a model trained on text alone seldom does.
     """
 
     title = "Skeleton-of-Thought"

@@ -29,17 +29,17 @@ class Explore(Unmasking):
     A token with a probability of at least tau settles at most log2(1 / tau) bits. So a text with much information needs many
     passes if they commit nothing else.
 
-    Across blocks: the first `span` unfilled blocks are filled in parallel; behind the first, the threshold is tau + `beyond`.
-    Targeted exploration follows a pass that committed fewer than `least` confident places. The next pass commits the most
-    uncertain place of the first block (highest entropy) in any case, instead of the most confident one, so that others may
-    follow.
+    Across blocks: the first `parallel_blocks` unfilled blocks are filled in parallel; behind the first, the threshold is tau +
+    `later_block_margin`. Targeted exploration follows a pass that committed fewer than `min_sure_places` confident places. The
+    next pass commits the most uncertain place of the first block (highest entropy) in any case, instead of the most confident
+    one, so that others may follow.
 
-    The paper's abstract and theory are public, but its code is not, so the following form is ours. The next pass reads `tries`
-    canvases in parallel, each with another of the place's likeliest tokens. The canvas with the highest score is kept. The
-    score is the log of the token's probability plus `gain` for every place that then reaches its threshold with a token that
-    does not end the text. Its pass also decides on the other places, so exploring takes no separate pass, but `tries` times the
-    rows. Those tokens come from the pass before, which knows nothing of what it committed itself. One try, one block and least
-    = 0 are `threshold`.
+    The paper's abstract and theory are public, but its code is not, so the following form is ours. The next pass reads
+    `candidates` canvases in parallel, each with another of the place's likeliest tokens. The canvas with the highest score is
+    kept. The score is the log of the token's probability plus `gain` for every place that then reaches its threshold with a
+    token that does not end the text. Its pass also decides on the other places, so exploring takes no separate pass, but
+    `candidates` times the rows. Those tokens come from the pass before, which knows nothing of what it committed itself. One
+    try, one block and `min_sure_places` = 0 are `threshold`.
     """
 
     title = "Explore, then exploit"

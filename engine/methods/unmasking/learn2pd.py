@@ -27,10 +27,10 @@ class Learn2PD(Unmasking):
     filter is two small layers over the confidences of the whole block. It was trained to recognise candidates that match a text
     written one place per pass.
 
-    `cut` is End-of-Text Prediction: if the candidate of an open place ends the text, nothing behind it is decoded or fed any
-    more. The cut is at the first such place that the filter finds final. Otherwise it is at the place with the most confident
-    end, which itself stays open until it is committed. `accept` = 1 is the schedule with only the cut; without the cut it is
-    `low_confidence`.
+    `cut_after_end` is End-of-Text Prediction: if the candidate of an open place ends the text, nothing behind it is decoded or
+    fed any more. The cut is at the first such place that the filter finds final. Otherwise it is at the place with the most
+    confident end, which itself stays open until it is committed. `filter_threshold` = 1 is the schedule with only the cut;
+    without the cut it is `low_confidence`.
 
     Differences from the authors' code: a settled place enters the filter as 1; theirs enters as the model's confidence in its
     best token there. The end is searched among the places of the block; theirs on the whole canvas. If a cut canvas then gets

@@ -19,10 +19,10 @@ from .shared.words import BEST, SURE
 
 @component
 class LocalLeap(Unmasking):
-    """As `threshold`, but near an anchor a confidence of `relaxed` is enough.
+    """As `threshold`, but near an anchor a confidence of `relaxed_tau` is enough.
 
-    An anchor is an open place with a confidence of at least tau, and its neighbourhood is `radius` places. Anchors are found
-    again in each pass, among open places only: a committed place is not an anchor.
+    An anchor is an open place with a confidence of at least tau, and its neighbourhood is `anchor_radius` places. Anchors are
+    found again in each pass, among open places only: a committed place is not an anchor.
 
     The authors' option to fill a block behind its first end token is left out, because the text ends there anyway.
     """

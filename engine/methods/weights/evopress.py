@@ -27,11 +27,12 @@ from .shared.texts import calibration_texts, kl_divergence, text_logits
 class EvoPress(StructuredPruning):
     """Search by evolution for the blocks to remove.
 
-    An individual is a list of `attn` attention and `ffn` feed-forward blocks that are left out. The best of 64 random ones is
-    the first parent. Each generation has `offspring` children, a few exchanges away from the parent. An exchange restores one
-    block and removes another of its kind, so the budget stays. Children are judged on few tokens (`first`), and the best two
-    and their parent on more (`last`). The best of these is the next parent. The criterion is the KL divergence of the whole
-    model's distribution from that without the blocks. Each stage of each generation uses newly drawn text.
+    An individual is a list of `attention_blocks` attention and `ffn_blocks` feed-forward blocks that are left out. The best of
+    64 random ones is the first parent. Each generation has `offspring` children, a few exchanges away from the parent. An
+    exchange restores one block and removes another of its kind, so the budget stays. Children are judged on few tokens
+    (`first_stage_tokens`), and the best two and their parent on more (`last_stage_tokens`). The best of these is the next
+    parent. The criterion is the KL divergence of the whole model's distribution from that without the blocks. Each stage of
+    each generation uses newly drawn text.
 
     The harm of a list does not follow from the harm of its single blocks; this is the reason for a search. The resulting list
     is cut out, as any list may be. A draft can skip the same list. Lossy, without training. Cost: about generations (offspring

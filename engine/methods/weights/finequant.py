@@ -16,8 +16,8 @@ class FineQuant(MatrixTransform):
     """Quantise to 4 bits with a scale and an offset per group; each matrix chooses its own group size.
 
     R(g) is the mean, over groups of g inputs, of the largest |w|; it measures the effect of outliers on the steps. Groups are
-    halved while R falls below `shrink` times its previous value and the error falls too. A matrix without outliers keeps coarse
-    groups and their few bytes.
+    halved while R falls below `max_range_ratio` times its previous value and the error falls too. A matrix without outliers
+    keeps coarse groups and their few bytes.
 
     A weight takes 4 + 2 b / g bits, where b is the bits of the model's type. The method reads no text. Deviations: the paper
     begins with one scale per row. Here groups begin with the largest size that the CPU's operator takes and that divides the

@@ -24,13 +24,13 @@ class HeadGates(StructuredPruning):
     """Train a gate in [0, 1] for each head, and cut the heads with closed gates.
 
     At each step a gate is drawn again from a distribution with some of its mass at exactly 0 and some at exactly 1. So it has a
-    gradient nearly everywhere. The objective is the loss on a text plus `price` times the expected number of open gates over
-    the number of heads. The price determines how many heads stay, not the other way round. At the end each gate is evaluated
-    without noise, and a head with a gate of at most 1/2 is cut.
+    gradient nearly everywhere. The objective is the loss on a text plus `l0_penalty` times the expected number of open gates
+    over the number of heads. The price determines how many heads stay, not the other way round. At the end each gate is
+    evaluated without noise, and a head with a gate of at most 1/2 is cut.
 
-    Gates begin at `start`, nearly open. P(gate = 0) = 1 - sigmoid(a - T log(0.1 / 1.1)), 0.31 at a = 0. Only the gates are
-    trained; the model is frozen (the authors tune it as well). Lossy. Cost: a forward and a backward pass over `steps` texts of
-    256 tokens.
+    Gates begin at `initial_log_odds`, nearly open. P(gate = 0) = 1 - sigmoid(a - T log(0.1 / 1.1)), 0.31 at a = 0. Only the
+    gates are trained; the model is frozen (the authors tune it as well). Lossy. Cost: a forward and a backward pass over
+    `steps` texts of 256 tokens.
     """
 
     title = "Head gates (L0)"

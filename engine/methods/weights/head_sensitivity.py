@@ -27,9 +27,10 @@ class HeadSensitivity(StructuredPruning):
     number of heads each. Before each round the scores are computed again for the current model.
 
     Each text has its own backward pass, because the signs of several texts would cancel before the absolute value. Scores are
-    divided by the norm of their layer (`level`), as the authors do. With one round, the heads cut at a share are also cut at
-    every larger share. A cut head loses its rows of the query projection and its columns of the output projection. With the
-    last query head of a KV head, its keys and values go too. Lossy, without training. Cost: 3 passes over `tokens` per round.
+    divided by the norm of their layer (`normalize_by_layer`), as the authors do. With one round, the heads cut at a share are
+    also cut at every larger share. A cut head loses its rows of the query projection and its columns of the output projection.
+    With the last query head of a KV head, its keys and values go too. Lossy, without training. Cost: 3 passes over
+    `calibration_tokens` per round.
     """
 
     title = "Head sensitivity (Michel)"
@@ -76,7 +77,7 @@ class HeadSensitivity(StructuredPruning):
         return round(self.cut_share * sum(map(spec.heads_at, range(spec.n_layers))))
 
     def order(self, model: Decoder, rows: Tensor) -> list[tuple[int, int]]:
-        """(layer, head) in the order in which they are cut, as many as `cut` gives."""
+        """(layer, head) in the order in which they are cut, as many as `cut_share` gives."""
         return self.rank_heads(model, rows)[0]
 
     def rank_heads(self, model: Decoder, rows: Tensor) -> tuple[list[tuple[int, int]], Tensor]:

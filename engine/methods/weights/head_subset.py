@@ -25,9 +25,9 @@ class HeadSubset(StructuredPruning):
     """Differentiable subset pruning.
 
     Each head has a weight, 0 at first. At each step Gumbel noise is added, and K consecutive softmaxes choose K heads softly.
-    Their sum is used as the gates of the heads, and the loss on a text updates the weights. The temperature falls from `hot` to
-    `cold` by the same factor each step, over the first `cooling` of the steps, so the gates end as 0 and 1. The K heads with
-    the largest weights stay, without noise.
+    Their sum is used as the gates of the heads, and the loss on a text updates the weights. The temperature falls from
+    `start_temperature` to `end_temperature` by the same factor each step, over the first `cooling_share` of the steps, so the
+    gates end as 0 and 1. The K heads with the largest weights stay, without noise.
 
     The gates sum to K at any temperature, in doubles; single ones may exceed 1 on the way. Only the weights are trained; the
     model is frozen (the authors tune it as well). If all query heads of a KV head are cut, its keys and values go too. Lossy.

@@ -36,14 +36,14 @@ class LatencyFit(StructuredPruning):
     is measured and not derived. In each block, structures (heads or columns) are removed one by one: always the one with the
     smallest tr(W_S (H^-1_SS)^-1 W_S^T). W is the block's last matrix, and H = X^T X of its inputs X on the text. The rest
     compensates for it, W -= W_S (H^-1_SS)^-1 H^-1_S:. So each width of each block has an error. A dynamic programme picks the
-    widths that meet the time with the least sum of errors. The blocks' weights in the sum are then searched. `trials` times
-    some of them change, and the plan is kept if its distribution is nearer to the whole model's.
+    widths that meet the time with the least sum of errors. The blocks' weights in the sum are then searched. `search_trials`
+    times some of them change, and the plan is kept if its distribution is nearer to the whole model's.
 
-    With H diagonal the rule is size times activation. Lossy, without training. Without `times` the table is measured again at
-    each load, so two loads may be cut differently; a stored table makes it repeatable. Cost: `tokens` read once, one inverse
-    per block, about F^2 numbers per removed column, the levels of all blocks in memory; `trials` texts read. Deviations: the
-    authors continue training, with distillation. The search's objective is KL, and the search is short. The table holds heads
-    by their number, while a KV head goes only with its last query head.
+    With H diagonal the rule is size times activation. Lossy, without training. Without `timing_table` the table is measured
+    again at each load, so two loads may be cut differently; a stored table makes it repeatable. Cost: `calibration_tokens` read
+    once, one inverse per block, about F^2 numbers per removed column, the levels of all blocks in memory; `search_trials` texts
+    read. Deviations: the authors continue training, with distillation. The search's objective is KL, and the search is short.
+    The table holds heads by their number, while a KV head goes only with its last query head.
     """
 
     title = "Latency fit (ZipLM)"

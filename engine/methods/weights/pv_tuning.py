@@ -38,16 +38,16 @@ class PVTuning(WeightTransform):
 
     The loss is KL(whole | rounded) on a text. One backward pass per step gives its slope at s, z and every weight. P step: s
     and z take a step of Adam, and the codes stay. V step: s and z stay, and each weight's desired value moves a little down its
-    slope. At most `share` of the codes of a matrix change to the code nearest to the desired value: those that are furthest
-    from it. The others wait, and their desired moves add up. If all were rounded again, nothing would move at small steps, and
-    too much at large ones.
+    slope. At most `max_changed_share` of the codes of a matrix change to the code nearest to the desired value: those that are
+    furthest from it. The others wait, and their desired moves add up. If all were rounded again, nothing would move at small
+    steps, and too much at large ones.
 
-    `share` 0: no V step, only scales and offsets are tuned; `rate` 0: no P step; `steps` 0: plain rounding. The best state on
-    held-out texts is kept, including the first one, so tuning does no harm there. The bits are those without tuning: k + 2 b /
-    group. Lossy. Cost: a forward and a backward pass and a forward pass of the whole model over `steps` texts of 256 tokens; 3
-    numbers per weight are held during tuning. Deviations: a code is one number; the authors' is a vector of a codebook. Both
-    steps share a slope, as in their program. Norms and embedding stay as they are. Step sizes are in steps of the grid; the
-    authors' rates (3e-4, 1e-2) are for other units.
+    `max_changed_share` 0: no V step, only scales and offsets are tuned; `learning_rate` 0: no P step; `steps` 0: plain
+    rounding. The best state on held-out texts is kept, including the first one, so tuning does no harm there. The bits are
+    those without tuning: k + 2 b / group. Lossy. Cost: a forward and a backward pass and a forward pass of the whole model over
+    `steps` texts of 256 tokens; 3 numbers per weight are held during tuning. Deviations: a code is one number; the authors' is
+    a vector of a codebook. Both steps share a slope, as in their program. Norms and embedding stay as they are. Step sizes are
+    in steps of the grid; the authors' rates (3e-4, 1e-2) are for other units.
     """
 
     title = "PV-Tuning"

@@ -12,7 +12,8 @@ from decodescope.engine.model.layers.compressed_matrices import SparseMatrix
 
 @component
 class SparseNM(MatrixTransform):
-    """In each group of `group` consecutive inputs of a row, keep the `keep` largest absolute values and set the others to 0.
+    """In each group of `group` consecutive inputs of a row, keep the `kept_weights` largest absolute values and set the others
+    to 0.
 
     Stored are the kept values and the place of each in its group, in as few bits as the place needs (2 for four places).
 

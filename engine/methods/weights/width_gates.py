@@ -33,8 +33,9 @@ class WidthGates(StructuredPruning):
     The gates are drawn as for heads alone. s is the expected share of removed layer weights, from each gate's P(0). A KV head's
     keys and values go when all its query heads do. The objective is the loss on a text + l1 (s - s*) + l2 (s - s*)^2. It is an
     augmented Lagrangian: the gates and the adapter descend, and the multipliers l1 and l2 ascend, so that they grow until the
-    target is met. The target rises linearly over the first `warm` of the steps; then the rates fall to 0. At the end, heads and
-    groups are closed in the order of their gates until the really removed share is nearest to `cut`, and are cut out.
+    target is met. The target rises linearly over the first `warmup_share` of the steps; then the rates fall to 0. At the end,
+    heads and groups are closed in the order of their gates until the really removed share is nearest to `cut_share`, and are
+    cut out.
 
     `rank` adds an adapter B A to queries and values. It is trained together with the gates and added to the weights at the end,
     so it costs nothing in decoding. The rest of the model is frozen. Lossy. Cost: a forward and a backward pass over `steps`

@@ -78,7 +78,7 @@ class LayerInput(Protocol):
         ...
 
     def mask(self, padded: bool = True) -> Tensor | None:
-        """What each row sees, bool [B or 1, H_kv or 1, T, n + m]; None: everything. padded: as for `Sight.mask`."""
+        """What each row sees, bool [B or 1, H_kv or 1, T, n + m]; None: everything. padded: as for `PassMasks.mask`."""
         ...
 
     def is_causal_square(self) -> bool:

@@ -8,7 +8,7 @@ Each layer goes through the same steps, and this file has them in that order:
     attention   left out (`Skip`), run for the rows that a rule chooses, or run for all
     ffn         left out (`Skip`, or closed by the rule further down), run for chosen rows, or run for all
 
-What ran is entered in `Ran`. What the cache of a layer gets for rows that did not run is in `skipped_kv.py`.
+What ran is entered in `ExecutedLayers`. What the cache of a layer gets for rows that did not run is in `skipped_kv.py`.
 """
 
 from __future__ import annotations

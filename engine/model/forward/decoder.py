@@ -130,7 +130,7 @@ class Decoder:
         A pass takes one of three ways, which give the same bits for what they all can do:
 
         - `plain.py` where nothing is asked of the pass, its layers and stores are alike, and it feeds at most 64 rows after
-          some text (`plain.fits`). Decoding steps usually go this way.
+          some text (`plain.can_run`). Decoding steps usually go this way.
         - `general.py` where every layer runs for every row: prompts, probes, windows, special stores, a feed that enters
           above the first layer.
         - `conditional.py` where `skip` leaves sub-layers out, `depth` decides inside the pass, or the rows of the feed enter

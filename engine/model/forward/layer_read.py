@@ -34,11 +34,11 @@ class LayerRead:
     outside: Sequence[ExtraKV]
 
     def mask(self, padded: bool = True) -> Tensor | None:
-        """What each row sees, as in `Sight.mask`."""
+        """What each row sees, as in `PassMasks.mask`."""
         return self.sight.mask(self.layer, self.store, padded)
 
     def is_causal_square(self) -> bool:
-        """True if the layer sees a causal square, as in `Sight.square`."""
+        """True if the layer sees a causal square, as in `PassMasks.is_causal_square`."""
         return self.sight.is_causal_square(self.layer, self.store)
 
     def moved_sinks(self) -> list[Segment] | None:

@@ -237,7 +237,7 @@ class PassMasks:
 
     def extra_segments(self, i: int, beside: Sequence[ExtraKV], rope: RopeMode) -> list[Segment]:
         """What layer i attends to in addition to the entries of the text. All of it is visible to every row, whatever a window
-        or a band hides. rope: as for `Beside.segment`; with a cap it applies to rows that are at least as far away."""
+        or a band hides. rope: as for `ExtraKV.segment`; with a cap it applies to rows that are at least as far away."""
         segments = [x.segment(i, len(self.feed.tokens), rope) for x in beside]
         if rope != "capped":
             return segments
@@ -277,7 +277,7 @@ class PassMasks:
         return self.feed.positions[:, None, :, None] - self.positions(store)[:, :, None]
 
     def _query_distances(self, store: LayerStore | None) -> Tensor:
-        """`_behind`, except for sinks at other positions."""
+        """`_text_distances`, except for sinks at other positions."""
         behind = self._text_distances(store)
         if store is None or self.sinks is None or not self.has_moved_sinks(store):
             return behind

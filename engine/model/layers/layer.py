@@ -48,7 +48,7 @@ class Layer:
         return Layer(**{name: copy_weight_to(x, **where) for name, x in (tensors | norms).items()})
 
     def pack_weights(self) -> Layer:
-        """The same layer with its weights laid out for this processor (see linear.py and norm.py)."""
+        """The same layer with its weights laid out for this processor (see matrix.py and norm.py)."""
         d = self.qkv.shape[1]
         tensors = {name: pack(getattr(self, name)) for name in ("qkv", "out", "gate_up", "down")}
         tensors |= {

@@ -6,7 +6,8 @@ compiler; a packed matrix is an opaque tensor of the same shape and size. Measur
 of one pass of an 11.8 M model (docs/benchmarks.md has the command): one row 2.0 -> 1.1 ms in bfloat16 and 4.8 -> 2.3 ms in
 float32, 17 rows 3.1 -> 1.9 and 7.8 -> 3.5 ms.
 
-A weight is a plain tensor, a packed one, or a `Matrix`, which stores its numbers in fewer bytes (narrow.py has the kinds).
+A weight is a plain tensor, a packed one, or a `Matrix`, which stores its numbers in fewer bytes (`compressed_matrices.py` has
+the kinds).
 """
 
 from __future__ import annotations

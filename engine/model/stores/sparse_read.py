@@ -61,7 +61,7 @@ class SparseRead:
 
     def segments(self, i: int, store: LayerStore, q: Tensor, mask: Tensor | None) -> list[Segment] | None:
         """The entries of layer i that are read, copied together, and those after the last run; None: all are read. mask: what
-        each row may see, as `Sight.mask` has it, in a layer with rows that see all that is committed."""
+        each row may see, as `PassMasks.mask` has it, in a layer with rows that see all that is committed."""
         every = torch.ones(1, 1, q.shape[3], store.n + store.m, dtype=torch.bool, device=q.device)
         self.seen = (every if mask is None else mask)[:, :, None, :, store.n :]
         choice = self.select(i, store, q, self)

@@ -245,9 +245,9 @@ class LayerStore:
     def commit(self, rows: Sequence[int]) -> None:
         """Keep the pending rows `rows`, in ascending order, and drop the other pending ones.
 
-        They continue the text: their positions follow each other and what was committed before, as those of a path in a
-        tree do. In a store that is `unordered` they may have any position. A prefix of the pending rows moves nothing. Raises
-        ValueError if a row is not pending.
+        They continue the text: their positions follow each other and what was committed before, as those of a path in a tree
+        do. In a store that tracks positions (`track_positions`) they may have any position. A prefix of the pending rows moves
+        nothing. Raises ValueError if a row is not pending.
         """
         self.check_pending(rows)
         self.keep(rows, CommitPlan.of(rows, self.kv.device))

@@ -158,7 +158,7 @@ class _GroupDecoder:
             self.batch.peak_bytes = max(self.batch.peak_bytes, self.cache.memory.peak)
 
     def _read(self, tokens: Sequence[int]) -> None:
-        """Read `tokens` behind what the cache holds. Raises _Halted."""
+        """Read `tokens` behind what the cache holds. Raises _BatchHalt."""
         for at in range(0, len(tokens), CHUNK):
             if self.asked.halted():
                 raise _BatchHalt

@@ -1,4 +1,4 @@
-"""in_step: several owners' sessions run together; it tracks each session's owner, its start, and how it ended."""
+"""Several owners' sessions run together; it tracks each session's owner, its start, and how it ended."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def decode_for_owners(
     over: Callable[[Owner, Exception | None], None],
     halted: Callable[[], bool] = lambda: False,
 ) -> SharedPassStats:
-    """Decode a session for every owner, of any type, at most `most` at a time, as `together` does.
+    """Decode a session for every owner, of any type, at most `most` at a time, as `decode_together` does.
 
     A None among the owners says that none can begin until one ends.
 

@@ -77,7 +77,7 @@ def derive(
     before: the steps before it, at least as many as reach its positions;  read: how many tokens of the prompt the target read,
             None: all
 
-    Raises NeedsRun, ParamError.
+    Raises NeedsRunError, ParamError.
     """
     method = Method.from_record(method_at(header, step.step))
     _check_derivable(header, method, step, change)
@@ -96,7 +96,7 @@ def derive(
 
 
 def _check_derivable(header: Header, method: Method, step: Step, change: WhatIfChange) -> None:
-    """Raise NeedsRun where there is nothing to derive from."""
+    """Raise NeedsRunError where there is nothing to derive from."""
     if "decisions" not in header.levels:
         raise NeedsRunError(
             "The run was recorded without its decisions, so none can be derived again: record it at “decisions”."
@@ -131,7 +131,7 @@ class _Case:
         self.before = before[-1] if before else None
 
     def rederive(self) -> None:
-        """Check that the record follows from itself. Raises NeedsRun."""
+        """Check that the record follows from itself. Raises NeedsRunError."""
         verdict = self._verdict(self.method.acceptance, self.method.sampler, None, {}, {})
         t, cut = self.step.trials, self.step.extra is None
         due = [] if t is None else list(zip(t.node, t.ok, t.u, strict=True))
@@ -187,7 +187,7 @@ class _Case:
         draws: dict[Any, float],
         other: dict[int, int],
     ) -> Verdict:
-        """The rule's verdict on the recorded values; its trials are those that follow from them. Raises NeedsRun."""
+        """The rule's verdict on the recorded values; its trials are those that follow from them. Raises NeedsRunError."""
         recall, exact = Recall(self.step, sampler, heat), rule.telling.rest
         said = (self.step.rule or {}) if rule.name == self.method.acceptance.name else {}
         verdicts: list[Verdict] = []
@@ -213,7 +213,7 @@ class _Case:
     def _sampler_at(self, temperature: float | None) -> tuple[Sampler, float | None]:
         """The sampler at another temperature, and the power that turns the shown distributions into its own.
 
-        Raises NeedsRun, ParamError.
+        Raises NeedsRunError, ParamError.
         """
         sampler = self.method.sampler
         if temperature is None:
@@ -324,7 +324,7 @@ def _draft_tokens(step: Step) -> Draft:
 
 
 def _rule(change: WhatIfChange, own: AcceptanceRule, step: Step) -> AcceptanceRule:
-    """The rule that is asked for. Raises ParamError, NeedsRun."""
+    """The rule that is asked for. Raises ParamError, NeedsRunError."""
     name = change.rule or own.name
     knobs = {**(own.knobs() if name == own.name else {}), **change.settings}
     rule = cast(AcceptanceRule, build("acceptance", name, knobs))

@@ -12,7 +12,7 @@ class SchemaVersionError(TraceError):
 
 def check_schema(schema: str) -> None:
     """Refuse a schema that is no `major.minor`, and one of another major version. A newer minor version is read: what it adds
-    is left out. Raises TraceError, OtherSchema for another major version."""
+    is left out. Raises TraceError, SchemaVersionError for another major version."""
     major, _, minor = schema.partition(".")
     if not (major.isdecimal() and minor.isdecimal() and len(schema) < 12):
         raise TraceError(f"its schema {schema[:20]!r} is no version like {SCHEMA!r}")

@@ -34,7 +34,7 @@ class Zone:
 
 
 def part_description(header: Header, kind: str) -> dict[str, Any]:
-    """The description of the part of `kind` (`says` of its base class), with those of the words below that are valid.
+    """The description of the part of `kind` (`describe` of its base class), with those of the words below that are valid.
 
     usual:    True for the part that a method has by default
     uses, verdicts: of a strategy;  places: of one that fills a canvas, how many a block has;  settles: of one that writes a

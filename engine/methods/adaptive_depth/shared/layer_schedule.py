@@ -2,8 +2,8 @@
 
 No torch.
 
-Del Corro et al. 2023, arXiv:2307.02628, section 3: a linear decay from `most` to `least`. So the work is known before the first
-token, and a later token never needs an entry that an earlier one did not leave.
+Del Corro et al. 2023, arXiv:2307.02628, section 3: a linear decay from `max_layers` to `min_layers`. So the work is known
+before the first token, and a later token never needs an entry that an earlier one did not leave.
 """
 
 from __future__ import annotations

@@ -12,13 +12,13 @@ from ..shared.model_tree import ModelTree
 
 @component
 class Chains(Drafter):
-    """Draft `count` chains of `length` tokens, each drawn independently from the draft model, with replacement.
+    """Draft `chains` chains of `max_draft_tokens` tokens, each drawn independently from the draft model, with replacement.
 
     Chains may begin alike. Equal tokens stay separate siblings: two draws of one token give a rule two chances, and a merged
     node would hide one of them. Chains that are equal so far continue from one distribution, that of the first of them. A pass
     may round their rows differently, but a rule judges the draws of one position by one distribution. A chain continues its own
-    tokens only. Under a greedy sampler all chains are the same, and one is drafted. `count` chains cost `length` passes of the
-    draft model, one batched pass per level, and count * length rows of the target's pass.
+    tokens only. Under a greedy sampler all chains are the same, and one is drafted. `chains` chains cost `max_draft_tokens`
+    passes of the draft model, one batched pass per level, and `chains` * `max_draft_tokens` rows of the target's pass.
     """
 
     title = "Independent chains"

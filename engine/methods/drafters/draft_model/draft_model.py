@@ -17,8 +17,9 @@ class DraftModel(DrawnDrafter):
     Tokens are drawn one by one. The first tokens of a tree's chains are drawn without replacement.
 
     Each node is drawn from its parent's distribution, which the draft records. Under a greedy sampler the chain takes the most
-    likely token; the tree takes the `width` most likely first tokens. A chain costs `length` passes of the draft model. A tree
-    costs the same, because its chains grow together in one pass per level. The schedule decides the length of a chain.
+    likely token; the tree takes the `width` most likely first tokens. A chain costs `max_draft_tokens` passes of the draft
+    model. A tree costs the same, because its chains grow together in one pass per level. The schedule decides the length of a
+    chain.
     """
 
     title = "Draft model"

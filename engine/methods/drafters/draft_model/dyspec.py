@@ -40,7 +40,7 @@ class DySpec(DrawnDrafter):
     Taking one slot at a time needs one pass of the draft model per node. Here a pass reads a whole level. It draws all slots of
     the level with at least the value of the `nodes`-th best slot known so far, then reads the level below. In the end the
     `nodes` best stay. The tree is the same. A slot's value is known before its token, so no node is dropped for its token,
-    which would bias verification. The deepest level is `length`.
+    which would bias verification. The deepest level is `depth`.
 
     Under a greedy sampler y is the likeliest token of R instead, and R is the draft model's own distribution. Lossless. Costs
     one pass of the draft model per level. Notes: `values` of the nodes, and the tokens of the step that are `expected` on that

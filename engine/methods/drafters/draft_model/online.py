@@ -26,11 +26,11 @@ class Online(DrawnDrafter):
     """Speculative sampling as in `draft_model`, with a draft model that is distilled from the target during decoding:
 
     1. Where the target rejected a drafted token, the place and the target's distribution there, p, go into a buffer.
-    2. When the buffer holds `every` new places, one gradient step moves the draft model's distributions q at all its places
-       towards p. The loss is the mean of the soft cross-entropy -sum p log q (`forward`), KL(q || p) (`reverse`), or half of
-       both to the middle (`jsd`). p and q are without the sampler. For the step, the model reads the last `window` tokens of
-       the text again.
-    3. The buffer is cleared but for its last `keep` places, and the draft model reads the text again.
+    2. When the buffer holds `update_interval` new places, one gradient step moves the draft model's distributions q at all its
+       places towards p. The loss is the mean of the soft cross-entropy -sum p log q (`forward`), KL(q || p) (`reverse`), or
+       half of both to the middle (`jsd`). p and q are without the sampler. For the step, the model reads the last `window`
+       tokens of the text again.
+    3. The buffer is cleared but for its last `replay_size` places, and the draft model reads the text again.
 
     Updates happen between a verification and the next draft. So the q of every node is the distribution that drew it, and the
     text always keeps the target's distribution. Only this session's copy of the draft model is trained. The model file and
@@ -43,7 +43,7 @@ class Online(DrawnDrafter):
     The paper learns over a stream of requests; here a session is one text. The authors update every 8 requests, at a rate of
     1e-4 with a draft of 160 M parameters. The rate here is for a draft of 1 M. Their released trainer marks the last token of
     every verification, also a bonus token, and takes the distribution that follows it. This code takes the distribution that
-    rejected. `keep` is an addition of this project.
+    rejected. `replay_size` is an addition of this project.
     """
 
     title = "Online speculative decoding"

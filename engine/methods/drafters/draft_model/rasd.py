@@ -30,11 +30,11 @@ class RASD(Drafter):
 
     The draft model grows a tree as EAGLE-2 does: level by level the `width` nodes with the highest probability of their path
     get `width` continuations each, and the best `nodes` of all stay. A search finds earlier occurrences of the longest suffix
-    of the text, of `longest` down to `shortest` tokens, in the text itself and in the datastore. It takes what followed them.
-    Pruning: a continuation stays if its first token is among the `first` likeliest of the draft model. The draft model's
-    distribution after the root is already known. The `retrieved` most frequent prefixes of these continuations are the second
-    tree. Fusion: each path of the second tree follows the first tree as far as it can, and its rest is added there. So the
-    draft has the paths of both trees, each once. Under a greedy sampler it is accepted at least as far as either tree.
+    of the text, of `max_suffix` down to `min_suffix` tokens, in the text itself and in the datastore. It takes what followed
+    them. Pruning: a continuation stays if its first token is among the `top_k` likeliest of the draft model. The draft model's
+    distribution after the root is already known. The `retrieved_nodes` most frequent prefixes of these continuations are the
+    second tree. Fusion: each path of the second tree follows the first tree as far as it can, and its rest is added there. So
+    the draft has the paths of both trees, each once. Under a greedy sampler it is accepted at least as far as either tree.
 
     The draft is chosen without chance: lossless under any sampler. Costs one pass of the draft model per level; the search is
     free. The authors' drafter is EAGLE-2's head. Ranking prefixes by frequency is a choice of this project (their ranking is

@@ -33,8 +33,8 @@ class Sequoia(DrawnDrafter):
     b-th child: those that accepted this child. RATES counts as 32 places. The original measures P beforehand, with a wide tree
     of one level. Every 16 steps the tree is rebuilt for the following steps, so the text's distribution stays exact.
 
-    With `fit`, size and depth within these limits are those with the most expected tokens per microsecond of a step. A step is
-    depth passes of the draft model and one of the target, timed on this device (the paper's hardware-aware step).
+    With `hardware_aware`, size and depth within these limits are those with the most expected tokens per microsecond of a step.
+    A step is depth passes of the draft model and one of the target, timed on this device (the paper's hardware-aware step).
 
     Under a greedy sampler the children are the most likely tokens. Lossless. Costs one pass of the draft model per level, all
     its nodes at once. Notes: `ranks` of the nodes, and the tokens `expected` of a step.

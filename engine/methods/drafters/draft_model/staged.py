@@ -24,16 +24,16 @@ class Staged(Drafter):
     """Speculation in two stages.
 
     A table guesses the next tokens. The draft model verifies them in one pass by the rule `lossless`, and adds a token of its
-    own. This repeats until there are `length` tokens. The target then verifies them as a chain that the draft model has drawn
-    alone. The first verification guarantees this, so the text keeps the target's distribution.
+    own. This repeats until there are `max_draft_tokens` tokens. The target then verifies them as a chain that the draft model
+    has drawn alone. The first verification guarantees this, so the text keeps the target's distribution.
 
     The table is built from the text itself. It gives the most frequent follower of the `ngram`-grams seen so far, backing off
     to shorter ones, or what followed the same tokens the last time (`lookup`). Only committed tokens are entered. The paper's
     table is a Katz back-off model counted on a corpus beforehand. Its draft is a tree; here it is a chain.
 
-    Costs at most `length` passes of the draft model, and one fewer for every accepted guess. Notes: `stage` of each token, 0
-    guessed by the table and accepted, 1 written by the draft model; `passes` of the draft model; `guessed`, tokens that it read
-    from the table.
+    Costs at most `max_draft_tokens` passes of the draft model, and one fewer for every accepted guess. Notes: `stage` of each
+    token, 0 guessed by the table and accepted, 1 written by the draft model; `passes` of the draft model; `guessed`, tokens
+    that it read from the table.
     """
 
     title = "Staged speculation"

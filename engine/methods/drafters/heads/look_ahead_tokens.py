@@ -23,9 +23,9 @@ class LookAheadTokens(SlotDrafter):
 
     The paper alternates two passes, and here each is a step. One pass has the look-ahead tokens behind the root, drafts nothing
     and commits the next token. The other verifies the chain of L guesses, and commits its correct part and one token more. This
-    is `where` = "alone". With "everywhere", look-ahead tokens follow the root and every drafted token of each pass, which then
-    verifies and drafts. Only the first step of a text has no draft, and a pass has (L + 1)^2 rows instead of L + 1. That is the
-    form of SPACE and BiTA, with only embeddings trained.
+    is `placement` = "alone". With "everywhere", look-ahead tokens follow the root and every drafted token of each pass, which
+    then verifies and drafts. Only the first step of a text has no draft, and a pass has (L + 1)^2 rows instead of L + 1. That
+    is the form of SPACE and BiTA, with only embeddings trained.
 
     A random sampler draws each guess from its distribution of the target's logits there, and passes this distribution to the
     rule. Lossless.

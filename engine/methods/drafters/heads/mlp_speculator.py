@@ -26,8 +26,8 @@ class MLPSpeculator(HeadState):
     """Head k reads a state and the token before the one that it guesses.
 
     The state begins as the target's final feature of the token before the root. Level by level, each path continues with the
-    likeliest tokens of its head, as many as `branching` gives: 5 x 4 x 3 paths. The `kept` paths of the highest probability,
-    the product of the heads' probabilities, are drafted. They form a tree, which holds shared prefixes once.
+    likeliest tokens of its head, as many as `branching` gives: 5 x 4 x 3 paths. The `max_paths` paths of the highest
+    probability, the product of the heads' probabilities, are drafted. They form a tree, which holds shared prefixes once.
 
     The draft is chosen without chance: lossless under any sampler with the lossless rule. Costs one step of the net and the
     unembedding per level, all paths at once. At the first step after a prompt of one token, the target has no state yet and

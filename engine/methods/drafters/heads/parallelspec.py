@@ -19,7 +19,7 @@ from ..shared.group_walk import GroupWalk
 
 @component
 class ParallelSpec(BeamTree):
-    """The tree of `eagle2`, with one pass of the layer per `k` levels.
+    """The tree of `eagle2`, with one pass of the layer per `tokens_per_pass` levels.
 
     It takes ceil(levels / k) passes, where EAGLE takes one per level. k - 1 masks follow the slot of the last pair. In one
     pass, slot and masks guess the features of the next k tokens, and the unembedding makes k distributions from them. A mask

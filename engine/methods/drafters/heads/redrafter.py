@@ -22,10 +22,10 @@ from ..shared.union import merge_trees
 class ReDrafter(HeadState):
     """The net reads the target's final feature of the token before the root, and the tokens from the root on, one per step.
 
-    The feature stays the same for the whole draft. Beam search: each of `width` beams continues with any of the `top` likeliest
-    tokens of its distribution, normalised over these. Of all new beams, the `width` with the highest probability of the whole
-    beam stay. After `length` steps the beams become a tree. The tree holds shared prefixes once, so the target reads them once.
-    Its logits are those that it would give each beam alone.
+    The feature stays the same for the whole draft. Beam search: each of `width` beams continues with any of the `top_k`
+    likeliest tokens of its distribution, normalised over these. Of all new beams, the `width` with the highest probability of
+    the whole beam stay. After `depth` steps the beams become a tree. The tree holds shared prefixes once, so the target reads
+    them once. Its logits are those that it would give each beam alone.
 
     Beams are chosen, not drawn. The authors' code accepts their tokens with min(1, p / q), where q is the net's distribution,
     and takes the beam that is accepted furthest. Both favour the net's likely tokens. So under a random sampler, their text no

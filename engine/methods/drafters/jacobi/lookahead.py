@@ -25,7 +25,7 @@ class Lookahead(Drafter):
 
     The pool maps a first token to its last G n-grams, the newest last; a repeated n-gram becomes the newest. The window begins
     with W + N - 3 tokens drawn from the prompt. Its N - 1 levels fill in N - 2 steps, and until then it completes no n-gram.
-    With `from_prompt` the pool also gets the n-grams of prompt and text.
+    With `pool_from_prompt` the pool also gets the n-grams of prompt and text.
 
     A pass has (N - 1)(W + g) rows, with g guesses that all begin differently. Guesses that begin alike share rows here, so a
     token is tried once. The authors send each guess separately, and after accepting a token keep the guesses that have it; the

@@ -24,7 +24,7 @@ class Aded(Drafter):
     each draft, the trigrams of the last 16 tokens gain 0.04, up to 3. They are then weights, no longer probabilities. A Monte
     Carlo tree search starts at the last two tokens and runs `iterations` times, `depth` tokens deep. It selects by mean reward
     and an exploration term that favours likely and rarely visited steps. The reward of a search is 1 plus the weights of its
-    steps. The `kept` most visited paths are drafted, each with its likeliest successor appended.
+    steps. The `max_paths` most visited paths are drafted, each with its likeliest successor appended.
 
     The draft is chosen without knowing the target's draws: lossless under any sampler. Costs no pass of any model, but Python
     steps in proportion to iterations x depth. Every draft's search begins with the same seed, so a draft follows from the text

@@ -23,11 +23,11 @@ class Aggressive(Drafter):
     cursor continues behind them.
 
     For answers that mostly repeat their input, as in correcting or simplifying a text. The paper's input is an encoder's; here
-    it is the prompt without its first `before` and its last `after` tokens (a span without tokens drafts nothing). The paper
-    proposes all the rest and does not limit j. Here `length` and `ngram` bound them, as 3 bounds j in the official code. The
-    token at which the target departed may already determine the new place. The paper's second half, a drafter that is not
-    autoregressive, is not part of this. The draft is chosen without chance: lossless under any sampler. Costs O(ngram) table
-    look-ups per token, no pass of any model.
+    it is the prompt without its first `tokens_before_input` and its last `tokens_after_input` tokens (a span without tokens
+    drafts nothing). The paper proposes all the rest and does not limit j. Here `max_draft_tokens` and `ngram` bound them, as 3
+    bounds j in the official code. The token at which the target departed may already determine the new place. The paper's
+    second half, a drafter that is not autoregressive, is not part of this. The draft is chosen without chance: lossless under
+    any sampler. Costs O(ngram) table look-ups per token, no pass of any model.
     """
 
     title = "Aggressive decoding"

@@ -20,7 +20,7 @@ LONGEST = 1 << 18  # characters of a reference: in UTF-8 at most 1 MiB, the limi
 
 @component
 class LLMA(Drafter):
-    """Search a reference for the last n tokens of the answer, from n = `ngram` down to n = `trigger`.
+    """Search a reference for the last n tokens of the answer, from n = `ngram` down to n = `min_ngram`.
 
     At the first place of the reference with the longest match, propose the tokens that follow.
 
@@ -28,7 +28,7 @@ class LLMA(Drafter):
     count. The reference is given as text, not as a path, because a page must open no files of its machine. Without one, the
     prompt is the reference. The target's tokenizer reads it once, in O(tokens * ngram). After that a step costs `ngram` table
     look-ups and no pass of any model. The draft is chosen without chance: lossless under any sampler. The paper's copy length k
-    counts the target's own token too, so k = 20 is `length` 19 here.
+    counts the target's own token too, so k = 20 is `max_draft_tokens` 19 here.
     """
 
     title = "Inference with reference (LLMA)"

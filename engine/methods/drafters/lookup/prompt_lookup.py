@@ -20,7 +20,7 @@ class PromptLookup(Drafter):
 
     Costs no pass of any model, and O(ngram) table look-ups per token, however long the text. The draft is chosen without
     chance: lossless under any sampler. The original takes the leftmost match; the latest one usually continues better and is
-    the default here. A continuation may be shorter than `length` and may overlap the suffix.
+    the default here. A continuation may be shorter than `max_draft_tokens` and may overlap the suffix.
     """
 
     title = "Prompt lookup"

@@ -26,13 +26,13 @@ class TokenRecycling(Drafter):
 
     Templates of 8, 16, 24 and 80 nodes are the best trees of their size under fixed rates by rank. The official repository
     lists its 80 nodes without the rule that made them; that list is not used here. "auto" takes the template with the most
-    expected tokens per microsecond on this device's measured verify-cost curve. With `from_prompt` the successors within the
-    prompt fill the table at the start; the original starts from zeros, or from the last prompt's table.
+    expected tokens per microsecond on this device's measured verify-cost curve. With `table_from_prompt` the successors within
+    the prompt fill the table at the start; the original starts from zeros, or from the last prompt's table.
 
-    `unread` decides what follows a token that was never read. `zero` is the id 0, once per place, as in the original's table of
-    zeros; its row is read as well, and the table fills sooner. `stop` ends the branch: fewer tokens per step, but smaller
-    passes, which was faster on a CPU (docs/fidelity.md). If one pass reads a token at several places, the accepted row is
-    written last; the original keeps the row that comes last in the pass. The difference is between -3 and +2 % of the tokens
+    `unseen_token` decides what follows a token that was never read. `zero` is the id 0, once per place, as in the original's
+    table of zeros; its row is read as well, and the table fills sooner. `stop` ends the branch: fewer tokens per step, but
+    smaller passes, which was faster on a CPU (docs/fidelity.md). If one pass reads a token at several places, the accepted row
+    is written last; the original keeps the row that comes last in the pass. The difference is between -3 and +2 % of the tokens
     per step, depending on the text.
 
     The draft is chosen without chance: lossless under any sampler. Costs no pass of any model.

@@ -20,20 +20,21 @@ from ..shared.forest import Forest, TrieNode
 class Trie(Drafter):
     """Lookahead's trie (PAIN, as its repository is called; not the Jacobi method of the same name).
 
-    Every window of `length` + 1 tokens of the prompt, and of the growing text, is entered into the trie of its first token. A
-    node counts how often its path occurs in the prompt (f_in) and in the text (f_out). To draft, the last `query` tokens are
-    looked up, then one less, ..., until there are `length` nodes below them (`nodes`, if that is less). From the last lookup,
-    the `nodes` best by (1 - weight) f_in + weight f_out are drafted, depth first. Unless `weight` is large, the text decides
-    where the prompt does not. Ties: the shallower first, then the child of the better parent, then the older.
+    Every window of `depth` + 1 tokens of the prompt, and of the growing text, is entered into the trie of its first token. A
+    node counts how often its path occurs in the prompt (f_in) and in the text (f_out). To draft, the last `max_suffix` tokens
+    are looked up, then one less, ..., until there are `depth` nodes below them (`nodes`, if that is less). From the last
+    lookup, the `nodes` best by (1 - `output_weight`) f_in + `output_weight` f_out are drafted, depth first. Unless
+    `output_weight` is large, the text decides where the prompt does not. Ties: the shallower first, then the child of the
+    better parent, then the older.
 
-    Counts decay. When more than `most` nodes of a trie have an f_out, each f_out in it is halved, and values of 1 and less
-    become 0. Nodes without a count are removed, and windows that still grow there end. No count ever exceeds its parent's, so
-    the best nodes are a tree. A token costs `length` + 1 dictionary look-ups; a draft costs no pass of any model. The draft is
-    chosen without chance: lossless under any sampler.
+    Counts decay. When more than `max_output_nodes` nodes of a trie have an f_out, each f_out in it is halved, and values of 1
+    and less become 0. Nodes without a count are removed, and windows that still grow there end. No count ever exceeds its
+    parent's, so the best nodes are a tree. A token costs `depth` + 1 dictionary look-ups; a draft costs no pass of any model.
+    The draft is chosen without chance: lossless under any sampler.
 
     The original keeps f_out across requests, filled from other answers for its figures, and zeroes f_in after each. Here a run
     is one request and starts empty. The original's second bound, 65536 nodes per trie, is left out, because a prompt is entered
-    once. The default of `query` is recalled from the repository and not verified.
+    once. The default of `max_suffix` is recalled from the repository and not verified.
     """
 
     title = "Trie (Lookahead)"

@@ -61,10 +61,10 @@ class EarlyExit(Drafter):
     states inside the pass, or chooses what a layer reads, all tokens enter at the shallowest exit. If a part needs attention,
     all enter at the first layer.
 
-    The chain ends after `length` tokens, or where the schedule ends it. It also ends with the first token with a confidence
-    (largest probability before the sampler) below `stop`; that token is still verified. A random sampler draws from the exit's
-    distribution. Lossless. LayerSkip's targets were trained with layer dropout and a loss at every exit. On other targets an
-    early exit is seldom right. The paper's example exits after 8 of 32 layers and drafts 6 tokens.
+    The chain ends after `max_draft_tokens` tokens, or where the schedule ends it. It also ends with the first token with a
+    confidence (largest probability before the sampler) below `min_probability`; that token is still verified. A random sampler
+    draws from the exit's distribution. Lossless. LayerSkip's targets were trained with layer dropout and a loss at every exit.
+    On other targets an early exit is seldom right. The paper's example exits after 8 of 32 layers and drafts 6 tokens.
     """
 
     title = "Early exit (LayerSkip)"

@@ -26,8 +26,8 @@ class Kangaroo(Drafter):
     """Double early exit.
 
     First exit: a draft token costs the target's layers below E, the adapter, and the unembedding. E is the layer where the
-    adapter was trained. Second exit: the chain ends after `length` tokens, or with the first token with a confidence (the
-    draft's largest probability before the sampler) below `stop`. That token is still verified.
+    adapter was trained. Second exit: the chain ends after `max_draft_tokens` tokens, or with the first token with a confidence
+    (the draft's largest probability before the sampler) below `min_probability`. That token is still verified.
 
     The keys and values of the layers below E stay pending in the target's own cache. Verification continues from layer E with
     the stored states, so these layers run once per token. They run again only if a part needs attention. The adapter's own

@@ -30,12 +30,12 @@ class LayerSkip(Drafter):
     The draft skips attention and feed-forward blocks, never those of the first and last layer. It reads the target's own cache,
     extends it with pending rows, and drops these before verification.
 
-    The chain ends when the probability of the drafted token is below `stop`, or where the schedule ends it. As in the official
-    code, this is the probability before the sampler, so temperature and truncation do not change it. With `siblings`, the draft
-    adds alternatives to each chain token: 3, 5, 8 or 10, fewer when the draft is more confident (SWIFT's caterpillar). Under a
-    random sampler, the chain is drawn from the skipping model's distribution without siblings, so each node has its
-    distribution. Lossless for any skip set. Costs no memory; a draft pass costs the share of sub-layers that it runs. `swift`
-    searches the set during decoding.
+    The chain ends when the probability of the drafted token is below `min_probability`, or where the schedule ends it. As in
+    the official code, this is the probability before the sampler, so temperature and truncation do not change it. With
+    `siblings`, the draft adds alternatives to each chain token: 3, 5, 8 or 10, fewer when the draft is more confident (SWIFT's
+    caterpillar). Under a random sampler, the chain is drawn from the skipping model's distribution without siblings, so each
+    node has its distribution. Lossless for any skip set. Costs no memory; a draft pass costs the share of sub-layers that it
+    runs. `swift` searches the set during decoding.
     """
 
     title = "Layer skip (SWIFT, fixed set)"

@@ -23,7 +23,7 @@ class ProPD(Drafter):
     """Early pruning of the draft tree, for any drafter that chooses without chance.
 
     The target's first `layers` layers read root and tree. From their output, the final norm and the unembedding give each place
-    an early ranking of its next token. A node stays if its token is among the first `top` at its parent, and if its parent
+    an early ranking of its next token. A node stays if its token is among the first `top_k` at its parent, and if its parent
     stays. The rows of the other nodes are removed from the pending keys and values and from the states. Verification continues
     from layer `layers` with the remaining rows.
 

@@ -25,16 +25,16 @@ class Swift(Drafter):
 
     It drafts as layer_skip does. Before each draft it runs one round of search:
 
-    1. Take a candidate set with as many inner sub-layers as the set in use. It is drawn at random or, every `bayes` rounds,
-       proposed by a Gaussian process over all scores so far. The process takes the highest upper confidence bound, mean + 2.5
-       deviations, of the unseen sets one exchange away from the set in use.
+    1. Take a candidate set with as many inner sub-layers as the set in use. It is drawn at random or, every `bayes_interval`
+       rounds, proposed by a Gaussian process over all scores so far. The process takes the highest upper confidence bound, mean
+       + 2.5 deviations, of the unseen sets one exchange away from the set in use.
     2. Compute its score, the matchness. One pass reads the last full `window` of the generated text, over the exact keys and
        values of the earlier text. The score is the share of places where the best token is the written one.
     3. If its score is higher, it replaces the set in use.
 
     When the window has moved on, the round scores the set in use again instead, so that only scores of one window are compared.
-    The search ends at a score of `enough`, after `patience` rounds without gain, or after `rounds`. It pauses while a cache
-    policy has evicted entries that the window would need. It uses the run's seed.
+    The search ends at a score of `target_matchness`, after `patience` rounds without gain, or after `max_rounds`. It pauses
+    while a cache policy has evicted entries that the window would need. It uses the run's seed.
 
     A round costs one pass of `window` rows without the skipped sub-layers, recorded as phase "search". The entries that it
     overwrites are restored, so only the window's entries are copied (the released code copies the whole cache). Under a random

@@ -126,10 +126,10 @@ class EditTags(Strategy):
 
     A pass reads prompt and draft and tags every token: keep, delete, replace by w, or insert w behind it. It also decides
     whether to insert a token before the first. All edits are applied at once, and the next pass reads the result. This ends
-    when a pass changes nothing (a right text takes one pass), gives a text that was read before, or is the last of `rounds`.
-    The draft comes from the settings, or the model writes it: all places of a block in one pass, so that they know nothing of
-    each other. The last draft is emitted. Blocks follow each other up to a token that ends the text. A block is one step of the
-    trace.
+    when a pass changes nothing (a right text takes one pass), gives a text that was read before, or is the last of
+    `max_rounds`. The draft comes from the settings, or the model writes it: all places of a block in one pass, so that they
+    know nothing of each other. The last draft is emitted. Blocks follow each other up to a token that ends the text. A block is
+    one step of the trace.
 
     Each token of the draft has two masks, one in its place that does not see it, and one behind it: 3 n + 1 rows for n tokens.
     The head `edit` reads the states of all rows and gives the tag. The word of an edit comes from the mask's row, corrected by
@@ -138,8 +138,9 @@ class EditTags(Strategy):
     Differences from the authors' code: tag and word are two choices; theirs is one softmax over all edits. A word is any single
     token; they take common words and pairs. There are no edits of word endings, and no list of deletable words. The model is
     not trained with the head, so the head reads more than theirs. Positions are whole numbers, so the mask behind a token has
-    the position of the next one; theirs is halfway. `sure`, and taking the last draft of a cycle, are ours. The shipped head
-    was trained on whole answers to questions on lists. It knows nothing of other texts, or of blocks that end within an answer.
+    the position of the next one; theirs is halfway. `min_probability`, and taking the last draft of a cycle, are ours. The
+    shipped head was trained on whole answers to questions on lists. It knows nothing of other texts, or of blocks that end
+    within an answer.
     """
 
     title = "Parallel iterative edits"
