@@ -67,7 +67,7 @@ def test_a_class_name_is_used_once() -> None:
 
 
 def test_no_function_is_called_by_a_participle_alone() -> None:
-    """`load_head` or `acceptance_rate`, not `loaded` or `told`."""
+    """`load_head` or `ranking_accuracy`, not `loaded` or `told`."""
     names = definitions(ast.FunctionDef)
     assert len(names) > 3000, "the guard: functions were looked at"
     bare = [
