@@ -1,4 +1,4 @@
-"""Judge decoding: what a trained judge finds right stays, though the target would have written something else. Lossy."""
+"""Judge decoding: also accepts tokens that a trained judge finds correct, although the target would choose others. Lossy."""
 
 from __future__ import annotations
 

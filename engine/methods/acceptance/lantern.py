@@ -1,4 +1,4 @@
-"""LANTERN: tokens that stand for nearly the same lend each other their probability, so more of a draft stays. Lossy."""
+"""LANTERN: tokens with similar meanings share their probability, so more of a draft is accepted. Lossy."""
 
 from __future__ import annotations
 

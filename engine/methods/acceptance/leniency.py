@@ -1,4 +1,4 @@
-"""Leniency: lossless acceptance with its test made easier. Lossy."""
+"""Leniency: lossless acceptance with an easier test. Lossy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Typical acceptance: keep what the target finds likely enough. Lossy."""
+"""Typical acceptance: accept tokens that the target finds likely enough. Lossy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All layers: the reference depth."""
+"""All layers: every token runs every layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Confidence exit: stop reading layers once the token seems decided."""
+"""Confidence exit: stop running layers once the token seems decided."""
 
 from __future__ import annotations
 

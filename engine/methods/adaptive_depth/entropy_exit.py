@@ -1,4 +1,4 @@
-"""Entropy exit: leave where the answer of an early layer is uncertain by few nats."""
+"""Entropy exit: leave once the entropy of an early layer's answer is below a threshold in nats."""
 
 from __future__ import annotations
 

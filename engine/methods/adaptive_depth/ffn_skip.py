@@ -1,4 +1,4 @@
-"""FFN-SkipLLM: attention always runs, feed-forward blocks that would change little do not."""
+"""FFN-SkipLLM: attention always runs; feed-forward blocks that would change little are skipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FREE: one shallow exit; tokens that left there go on together with the next one that goes deep."""
+"""FREE: one shallow exit; tokens that left there run the deep layers together with the next token that does."""
 
 from __future__ import annotations
 

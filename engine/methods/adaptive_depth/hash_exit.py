@@ -1,4 +1,4 @@
-"""Hash exit: the token that is fed says how deep its pass goes."""
+"""Hash exit: the id of the token that is read decides how many layers its pass runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layer plan: a fixed list of sub-layers that no token of the answer runs."""
+"""Layer plan: a fixed list of sub-layers is skipped for all tokens of the answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Magic Pyramid: rows leave between layers, and the pass ends where the answer is sure."""
+"""Magic Pyramid: rows are pruned between layers, and the pass ends once the answer is confident."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Normalised entropy exit: leave where the answer of an early layer is uncertain by a small share of what it could be."""
+"""Normalised entropy exit: leave once the entropy of an early layer's answer is a small share of its maximum."""
 
 from __future__ import annotations
 

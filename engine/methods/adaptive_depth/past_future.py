@@ -1,4 +1,4 @@
-"""Past-future exit: leave where the states so far, and those that are to come by a guess, say that the answer is settled."""
+"""Past-future exit: leave once a classifier trusts the answer, from the states so far and a guess at those to come."""
 
 from __future__ import annotations
 

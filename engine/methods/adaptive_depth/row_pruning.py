@@ -1,4 +1,4 @@
-"""Row pruning: the rows that the others look at least leave between layers."""
+"""Row pruning: the rows that draw the least attention leave between layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SkipLayer: in front of every sub-layer a trained router says, token by token, whether it runs."""
+"""SkipLayer: before every sub-layer a trained router decides, token by token, whether it runs."""
 
 from __future__ import annotations
 

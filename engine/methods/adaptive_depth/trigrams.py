@@ -1,4 +1,4 @@
-"""Trigrams: what a token's first layers would make of its nearest tokens alone is looked up in a table."""
+"""Trigrams: a token's first layers see only its nearest tokens, so that their output can be looked up in a table."""
 
 from __future__ import annotations
 

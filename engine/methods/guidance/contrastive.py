@@ -1,4 +1,4 @@
-"""Contrastive decoding: what a large model finds likely and a small one does not."""
+"""Contrastive decoding: prefer tokens that a large model finds likely and a small one does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NEST: the target's distribution mixed with what followed its nearest states in a body of text."""
+"""NEST: mixes the target's distribution with the tokens that followed its nearest states in a body of text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The target's own law: nothing stands in its place."""
+"""No guidance: the target's own distribution is used unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RAPID: the target moved towards what a model says that reads what was retrieved of a long context."""
+"""RAPID: moves the target towards a model that reads only the parts of a long context that a retrieval found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GEAR: what quantisation loses of keys and values comes back as a few exact outliers and a matrix of low rank."""
+"""GEAR: quantised keys and values are corrected by a few exact outliers and a low-rank matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SVD of KV heads: the heads of a group keep the coordinates of their entries along a few directions that they share."""
+"""SVD of KV heads: the heads of a group store coordinates of their entries along a few shared directions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KIVI: keys by channel and values by token in integers of a few bits, the newest entries in full precision."""
+"""KIVI: keys are quantised by channel and values by token to a few bits; the newest entries stay in full precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MiniCache: two neighbouring layers keep one direction for each entry, and each its own length."""
+"""MiniCache: two neighbouring layers share one direction per entry, and each stores its own norm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Full precision: the reference codec."""
+"""Full precision: keys and values are not compressed."""
 
 from __future__ import annotations
 

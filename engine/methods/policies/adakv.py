@@ -1,4 +1,4 @@
-"""Ada-KV: SnapKV in which the KV heads of a layer share a budget, so that some keep more than others."""
+"""Ada-KV: SnapKV, but the KV heads of a layer share a budget, so some heads keep more entries than others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""D2O: what is evicted goes on in the entry that is most like it."""
+"""D2O: an evicted entry is merged into the most similar kept entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DuoAttention: retrieval heads keep everything, streaming heads the start and what is near."""
+"""DuoAttention: retrieval heads keep all entries; streaming heads keep the first and the newest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EMS: what is over the budget is dropped where it drew little, and merged into a kept entry where it drew more."""
+"""EMS: entries over the budget are dropped if they drew little attention, and merged into a kept entry if they drew more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expected Attention: keep what the queries to come are expected to look at."""
+"""Expected Attention: keep the entries that future queries are expected to attend to."""
 
 from __future__ import annotations
 

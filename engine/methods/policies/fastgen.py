@@ -1,4 +1,4 @@
-"""FastGen: each head is profiled once, and keeps what it was seen to need."""
+"""FastGen: each head is profiled once, and keeps the kinds of entries that it was found to need."""
 
 from __future__ import annotations
 

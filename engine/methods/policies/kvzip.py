@@ -1,4 +1,4 @@
-"""KVzip: the model repeats the prompt, and what it looks at for that is kept, whatever may be asked later."""
+"""KVzip: the model repeats the prompt, and the entries that it attends to for that are kept, for any later question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LM-Infinite: attend to the start and to what is near, and to the start never from further away than that."""
+"""LM-Infinite: attend to the first and the newest entries, with a limit on the distance of the first ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quest: read the pages whose keys may answer the query, by bounds on each channel."""
+"""Quest: read the pages of entries whose keys may score highest, by bounds on each channel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scissorhands: what was unimportant lately is dropped, many entries at a time."""
+"""Scissorhands: drops entries that drew little attention lately, many at a time."""
 
 from __future__ import annotations
 

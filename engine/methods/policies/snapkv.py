@@ -1,4 +1,4 @@
-"""SnapKV: keep what the end of the prompt looks at."""
+"""SnapKV: keep the prompt entries that the end of the prompt attends to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SpecKV: a draft model writes on, and the prompt's entries are kept that its text looks at."""
+"""SpecKV: a draft model continues the prompt, and the prompt entries that its text attends to are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TidalDecode: two layers look at everything and say what the layers behind them read."""
+"""TidalDecode: two layers read all entries and select those that the layers after them read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TOVA: drop what the newest token looks at least."""
+"""TOVA: drop the entry that the newest token attends to least."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CoLoR: of a long passage the sentences are read that a scorer keeps, which learnt from pairs of short versions."""
+"""CoLoR: reads the sentences of a long passage that a scorer keeps; the scorer was trained on pairs of shortened versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compress, then prompt: soft tokens that were trained to make up for what a compressed cache loses stand before the text."""
+"""Compress, then prompt: trained soft tokens before the text make up for the losses of a compressed cache."""
 
 from __future__ import annotations
 

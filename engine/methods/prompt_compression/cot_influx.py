@@ -1,4 +1,4 @@
-"""CoT-Influx: of worked examples the useful ones are read, and of these the useful tokens, as two policies learnt."""
+"""CoT-Influx: two trained policies choose the useful worked examples, and the useful tokens of these."""
 
 from __future__ import annotations
 

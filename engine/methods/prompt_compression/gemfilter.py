@@ -1,4 +1,4 @@
-"""GemFilter: an early layer says which tokens of the prompt matter, and the model reads those alone."""
+"""GemFilter: an early layer finds the prompt tokens that matter, and the model reads only those."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LLMLingua: paragraphs first, then token by token, each judged behind what was already kept."""
+"""LLMLingua: removes paragraphs first, then single tokens, each scored after the text kept so far."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NTK-Attention: an infinitely long trained prefix, of which each head holds a matrix and a vector."""
+"""NTK-Attention: an infinitely long trained prefix; each head stores it as one matrix and one vector."""
 
 from __future__ import annotations
 

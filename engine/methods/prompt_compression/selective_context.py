@@ -1,4 +1,4 @@
-"""Selective Context: what a model expects anyway is left out of the prompt."""
+"""Selective Context: removes the parts of the prompt that a model predicts easily."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SpecPC: a draft model's attention says which tokens of the prompt the target reads."""
+"""SpecPC: a draft model's attention chooses the tokens of the prompt that the target reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agreement: the small model is asked several times in two forms, and what most answers say is kept if enough agree."""
+"""Agreement: the small model is asked several times in two forms; its majority answer is kept if enough answers agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answer confidence: the small model's answer is kept if it is sure of it."""
+"""Answer confidence: the small model's answer is kept if the model is confident of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entropy: the large model writes where the laws of the last tokens are spread out."""
+"""Entropy: the large model writes if the distributions of the last tokens have a high entropy."""
 
 from __future__ import annotations
 

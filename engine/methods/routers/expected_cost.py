@@ -1,4 +1,4 @@
-"""Expected cost: whether the small model is asked at all, by its price and its chance of being wrong."""
+"""Expected cost: the small model is asked only if its cost and its chance of being wrong make that cheaper."""
 
 from __future__ import annotations
 

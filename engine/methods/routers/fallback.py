@@ -1,4 +1,4 @@
-"""Fallback: the small model writes until it is unsure, and the large one takes back what it finds too unlikely."""
+"""Fallback: the small model writes until it is unsure; the large one then rolls back tokens that it finds too unlikely."""
 
 from __future__ import annotations
 

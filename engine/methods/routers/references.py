@@ -1,4 +1,4 @@
-"""References: the small model's answer is held beside labelled answers to other questions."""
+"""References: the small model's answer is compared with labelled answers to other questions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trained confidence: a head on the small model's states says whether its answer stays."""
+"""Trained confidence: a head on the small model's states decides whether its answer is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grammar: only tokens of which a text of a grammar can still be made."""
+"""Grammar: only tokens that can still become a text of the grammar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locally typical sampling: keep the tokens whose surprise is near what was to be expected."""
+"""Locally typical sampling: keep the tokens whose surprise is near the expected surprise."""
 
 from __future__ import annotations
 

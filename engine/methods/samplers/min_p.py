@@ -1,4 +1,4 @@
-"""Min-p: keep the tokens that are at least a share of the best one."""
+"""Min-p: keep the tokens that have at least a given share of the best probability."""
 
 from __future__ import annotations
 

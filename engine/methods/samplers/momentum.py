@@ -1,4 +1,4 @@
-"""Momentum decoding: the most likely token, unless it walks on along a path that the text has gone before."""
+"""Momentum decoding: the most likely token, unless it would continue a repetition of earlier text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cerberus: a trained gate says in each step whether heads draft, or the target decodes plainly."""
+"""Cerberus: in each step a trained gate decides whether heads draft or the target decodes plainly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Confidence: stop as soon as the draft is unsure, by a threshold that tunes itself."""
+"""Confidence: stop drafting as soon as the draft is unsure, by a threshold that tunes itself."""
 
 from __future__ import annotations
 

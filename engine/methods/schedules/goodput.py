@@ -1,4 +1,4 @@
-"""Goodput: the length at which the batch gets the most tokens in a second."""
+"""Goodput: the draft length at which the batch gets the most tokens per second."""
 
 from __future__ import annotations
 

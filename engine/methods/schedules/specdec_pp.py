@@ -1,4 +1,4 @@
-"""SpecDec++: stop when the draft has probably been refused already."""
+"""SpecDec++: stop when the draft is likely to contain a token that will be rejected."""
 
 from __future__ import annotations
 

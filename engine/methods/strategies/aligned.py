@@ -1,4 +1,4 @@
-"""Grammar-aligned decoding (ASAp): texts of a grammar, weighed by how much of what follows each token the grammar refuses."""
+"""Grammar-aligned decoding (ASAp): each token of a grammar is weighed by the share of its continuations that are allowed."""
 
 from __future__ import annotations
 

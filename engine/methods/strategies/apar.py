@@ -1,4 +1,4 @@
-"""APAR: a model that was trained to forks its own text, and details are written beside what follows them."""
+"""APAR: a model trained to fork its own text writes details in parallel with the text that continues."""
 
 from __future__ import annotations
 

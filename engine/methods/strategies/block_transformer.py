@@ -1,4 +1,4 @@
-"""Block Transformer: a decoder over blocks says what the next block is about, and one inside the block writes its tokens."""
+"""Block Transformer: a decoder over blocks predicts the next block as one vector, and a second decoder writes its tokens."""
 
 from __future__ import annotations
 

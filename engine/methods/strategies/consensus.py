@@ -1,4 +1,4 @@
-"""Consensus: of several texts that were drawn the one that is most like all of them."""
+"""Consensus: draw several texts and return the one that is most similar to all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contrastive search: of the likeliest tokens the one whose state is least like those of the text before it."""
+"""Contrastive search: among the likeliest tokens, take one whose state differs from those of the text before it."""
 
 from __future__ import annotations
 

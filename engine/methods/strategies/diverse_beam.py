@@ -1,4 +1,4 @@
-"""Diverse beam search: groups of beams in a row, each of which is fined for the tokens that those before it chose."""
+"""Diverse beam search: groups of beams choose one after another; each pays a penalty for tokens that earlier groups chose."""
 
 from __future__ import annotations
 

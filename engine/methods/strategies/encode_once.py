@@ -1,4 +1,4 @@
-"""Encode once: one document, several questions; the document is read once, and all answers are written side by side."""
+"""Encode once: a document is read once, and the answers to several questions are written in parallel."""
 
 from __future__ import annotations
 

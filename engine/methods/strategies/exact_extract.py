@@ -1,4 +1,4 @@
-"""Exact-extract: of all spans of a passage the most probable one as the answer."""
+"""Exact-extract: the answer is the most probable of all spans of a passage."""
 
 from __future__ import annotations
 

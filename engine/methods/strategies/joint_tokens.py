@@ -1,4 +1,4 @@
-"""DynaMo: several tokens drawn together from one pass, as many as their joint probability backs."""
+"""DynaMo: several tokens are drawn together from one pass, as many as their joint probability allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JumpCoder: a program line by line, with lines inserted between those that stand where what follows gains by them."""
+"""JumpCoder: writes a program line by line, and inserts lines where the lines after them become more likely."""
 
 from __future__ import annotations
 

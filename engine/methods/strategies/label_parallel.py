@@ -1,4 +1,4 @@
-"""Label-parallel decoding: of each label first a count, then all mentions, side by side."""
+"""Label-parallel decoding: for each label, first the number of mentions is written, then all mentions in parallel."""
 
 from __future__ import annotations
 

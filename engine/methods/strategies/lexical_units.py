@@ -1,4 +1,4 @@
-"""Lexical unit decoding: placeholders behind the text foresee its next tokens, and those that are sure enough are taken."""
+"""Lexical unit decoding: placeholders after the text predict its next tokens, and the confident predictions are taken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PEARL: the draft model writes the next block while the target checks the last one."""
+"""PEARL: the draft model writes the next block while the target verifies the last one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predictive pipelined decoding: an early exit guesses the next token, whose layers begin before this one's have ended."""
+"""Predictive pipelined decoding: an early exit guesses the next token, whose layers start before the current token is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples: several texts of one prompt, drawn independently, whose prompt is held and read once."""
+"""Samples: several texts of one prompt are drawn independently; the prompt is read and stored once."""
 
 from __future__ import annotations
 

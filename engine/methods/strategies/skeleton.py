@@ -1,4 +1,4 @@
-"""Skeleton-of-Thought: first the points of an answer, then all points at once."""
+"""Skeleton-of-Thought: writes an outline of the answer first, then all its points in parallel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SPEED: guesses of early layers keep several tokens in flight, each some layers behind the one before it."""
+"""SPEED: early layers guess next tokens, so several tokens are in the layers at once, each behind the one before it."""
 
 from __future__ import annotations
 

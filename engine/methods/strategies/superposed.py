@@ -1,4 +1,4 @@
-"""Superposed decoding: several drafts for the price of one, by feeding the mixture of their last tokens' embeddings."""
+"""Superposed decoding: several drafts for the cost of one; each pass reads a mixture of their last tokens' embeddings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explore-Then-Exploit: where passes settle little, try tokens at the most uncertain place, and keep what makes others sure."""
+"""Explore-Then-Exploit: if passes commit little, try tokens at the most uncertain place and keep the most helpful one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learn2PD: a trained filter says which places are final, and what stands behind the end of the text is dropped."""
+"""Learn2PD: a trained filter decides which places are final, and everything after the end of the text is dropped."""
 
 from __future__ import annotations
 

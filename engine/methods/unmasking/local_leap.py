@@ -1,4 +1,4 @@
-"""LocalLeap: near a place that the model is sure of less is enough."""
+"""LocalLeap: near a place that the model is sure of, a lower confidence is enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Low confidence: the places that the model is least sure of stay open; so many are committed a pass."""
+"""Low confidence: each pass commits a fixed number of places; the least confident ones stay open."""
 
 from __future__ import annotations
 

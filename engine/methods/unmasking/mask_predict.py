@@ -1,4 +1,4 @@
-"""Mask-Predict: all places are written at once, and those that the model is least sure of are masked and written again."""
+"""Mask-Predict: all places are written at once; then the least confident ones are masked and written again."""
 
 from __future__ import annotations
 

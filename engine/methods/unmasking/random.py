@@ -1,4 +1,4 @@
-"""Random: which places are committed is drawn, so many a pass."""
+"""Random: each pass commits a fixed number of randomly drawn places."""
 
 from __future__ import annotations
 

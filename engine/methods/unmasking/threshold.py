@@ -1,4 +1,4 @@
-"""Threshold: every place that the model is sure of is committed, and always the one that it is surest of."""
+"""Threshold: each pass commits every place that the model is sure of, and always the surest one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""codes: every matrix in groups of numbers of 2 or 3 bits."""
+"""codes: every matrix is stored in groups of numbers of 2 or 3 bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cut layers: a fixed list of attention and feed-forward blocks is taken out of the model."""
+"""Cut layers: a fixed list of attention and feed-forward blocks is removed from the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EvoPress: an evolutionary search for the blocks that a model can best do without; they are cut out."""
+"""EvoPress: an evolutionary search finds the blocks that matter least to a model, and they are cut."""
 
 from __future__ import annotations
 

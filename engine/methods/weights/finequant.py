@@ -1,4 +1,4 @@
-"""FineQuant: 4 bits, in groups that are as small as each matrix needs."""
+"""FineQuant: 4 bits per weight, in groups that are as small as each matrix needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Head gates: hard concrete gates, a price on each that is open, and what training closes is cut out."""
+"""Head gates: hard concrete gates are trained with a penalty on open gates, and the heads that close are cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Head sensitivity: the heads whose gates the loss hardly feels are cut out."""
+"""Head sensitivity: the heads with the smallest effect of their gates on the loss are cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Head subset: exactly K heads stay, and which ones is learnt."""
+"""Head subset: exactly K heads stay, and training chooses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""int4: every matrix in groups of numbers of 4 bits."""
+"""int4: every matrix is stored in groups of numbers of 4 bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""int8: every matrix in rows of whole numbers of 8 bits."""
+"""int8: every matrix is stored in rows of whole numbers of 8 bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Latency fit: heads and columns are taken out so that a pass takes a wanted time on this machine, with the least error."""
+"""Latency fit: removes heads and columns so that a pass takes a given time on this machine, with the least error."""
 
 from __future__ import annotations
 

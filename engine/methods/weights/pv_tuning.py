@@ -1,4 +1,4 @@
-"""PV-Tuning: codes of few bits that are tuned to a text, scales by their gradient and a few codes a step."""
+"""PV-Tuning: tunes codes of few bits on a text: the scales by their gradient, and a few codes in each step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""N:M sparsity: of every M weights that stand side by side the N largest stay."""
+"""N:M sparsity: of every M consecutive weights, the N largest stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Width gates: heads and groups of columns close until a wanted share of the weights is gone, and are cut out."""
+"""Width gates: gates on heads and groups of columns close until a given share of the weights is cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chains: several independent continuations, so that one of them may go where the target goes."""
+"""Chains: drafts several independent continuations, so that more of them may match the target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draft model: a smaller model writes ahead, the target checks."""
+"""Draft model: a smaller model drafts, and the target verifies."""
 
 from __future__ import annotations
 

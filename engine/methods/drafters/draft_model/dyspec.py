@@ -1,4 +1,4 @@
-"""DySpec: a draft-model tree that grows where a guess is most likely to be accepted, drawn token by drawn token."""
+"""DySpec: a draft-model tree that grows, token by drawn token, where the next guess is most likely to be accepted."""
 
 from __future__ import annotations
 

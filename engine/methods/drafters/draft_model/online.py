@@ -1,4 +1,4 @@
-"""Online speculative decoding: the draft model learns from what the target refused, while it drafts."""
+"""Online speculative decoding: the draft model learns from the tokens that the target rejects, while it drafts."""
 
 from __future__ import annotations
 

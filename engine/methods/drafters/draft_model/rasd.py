@@ -1,4 +1,4 @@
-"""RASD: what a search finds in texts, grafted onto the tree of a draft model."""
+"""RASD: continuations found by a search in texts are added to the tree of a draft model."""
 
 from __future__ import annotations
 

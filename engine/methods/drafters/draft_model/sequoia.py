@@ -1,4 +1,4 @@
-"""Sequoia: a draft-model tree whose shape a dynamic programme made for the rates at which children are accepted."""
+"""Sequoia: a draft-model tree; a dynamic programme fits its shape to the acceptance rates of children."""
 
 from __future__ import annotations
 

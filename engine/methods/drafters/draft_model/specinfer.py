@@ -1,4 +1,4 @@
-"""SpecInfer: several draft models grow a tree each, and the target reads them together."""
+"""SpecInfer: several draft models grow a tree each, and the target reads all trees in one pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staged speculation: the draft model is sped up in the same way, by a table that drafts for it."""
+"""Staged speculation: the draft model itself is sped up by speculation; a table drafts for it."""
 
 from __future__ import annotations
 

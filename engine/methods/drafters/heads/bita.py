@@ -1,4 +1,4 @@
-"""BiTA: mask tokens behind every candidate, with a soft prefix that only they see, so that one pass checks and drafts."""
+"""BiTA: mask tokens after every candidate, with a soft prefix that only they see, so that one pass verifies and drafts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blockwise parallel decoding: heads guess the next few tokens at once, and the target checks them as one block."""
+"""Blockwise parallel decoding: heads guess the next few tokens at once, and the target verifies them as one block."""
 
 from __future__ import annotations
 

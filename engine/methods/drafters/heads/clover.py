@@ -1,4 +1,4 @@
-"""Clover: heads in a row, each of which takes in the token before its guess by attention, on a state that saw the text."""
+"""Clover: a sequence of heads; each reads the token before its guess through attention, on a state that has seen the text."""
 
 from __future__ import annotations
 

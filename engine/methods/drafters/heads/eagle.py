@@ -1,4 +1,4 @@
-"""EAGLE: one small layer writes the target's features ahead; the target's own unembedding makes tokens of them."""
+"""EAGLE: one small layer predicts the target's next features, and the target's own unembedding turns them into tokens."""
 
 from __future__ import annotations
 

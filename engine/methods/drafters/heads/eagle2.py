@@ -1,4 +1,4 @@
-"""EAGLE-2: EAGLE's layer in a tree that grows where the draft is sure, and of which the best nodes are kept."""
+"""EAGLE-2: EAGLE's layer grows a tree where the draft is confident, and the best nodes are kept."""
 
 from __future__ import annotations
 

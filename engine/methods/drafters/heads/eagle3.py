@@ -1,4 +1,4 @@
-"""EAGLE-3: EAGLE-2's tree on a layer that reads three depths of the target and says tokens, not features."""
+"""EAGLE-3: EAGLE-2's tree, on a layer that reads three depths of the target and predicts tokens, not features."""
 
 from __future__ import annotations
 

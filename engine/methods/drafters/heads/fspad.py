@@ -1,4 +1,4 @@
-"""FSPAD: EAGLE-2's tree on a layer that is told which token came, and says tokens apart from features."""
+"""FSPAD: EAGLE-2's tree, on a layer that also reads the sampled token and predicts tokens separately from features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hydra: Medusa's heads, each of which also reads the tokens drafted before the one it guesses."""
+"""Hydra: Medusa's heads, but each also reads the drafted tokens before its own guess."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PaSS: look-ahead tokens behind the text, where the target itself guesses what it will say later."""
+"""PaSS: trained look-ahead tokens after the text let the target itself guess its later tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Medusa: further heads on the target's last state guess the tokens after the next one, all at once."""
+"""Medusa: additional heads on the target's last state guess the tokens after the next one, all at once."""
 
 from __future__ import annotations
 

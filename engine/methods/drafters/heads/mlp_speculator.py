@@ -1,4 +1,4 @@
-"""MLP speculator: heads in a row, each told what the one before it chose; the best few of all combinations are drafted."""
+"""MLP speculator: a sequence of heads; each also reads the token chosen before it, and the most probable paths are drafted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ParallelSpec: EAGLE-2's tree on a layer that guesses several tokens in each of its passes, by masks."""
+"""ParallelSpec: EAGLE-2's tree, on a layer that guesses several tokens per pass with the help of mask tokens."""
 
 from __future__ import annotations
 

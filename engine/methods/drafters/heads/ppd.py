@@ -1,4 +1,4 @@
-"""PPD: trained prompt tokens ride the check behind its nodes, and there the target itself guesses for the next draft."""
+"""PPD: trained prompt tokens follow the nodes in the verification pass, and there the target guesses for the next draft."""
 
 from __future__ import annotations
 

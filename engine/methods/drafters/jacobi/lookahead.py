@@ -1,4 +1,4 @@
-"""Lookahead decoding: a window of Jacobi iterations rides every pass, and what it writes is guessed later."""
+"""Lookahead decoding: every pass also advances a window of Jacobi iterations, whose n-grams are drafted later."""
 
 from __future__ import annotations
 

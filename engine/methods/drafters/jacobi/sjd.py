@@ -1,4 +1,4 @@
-"""Speculative Jacobi decoding: a window of drafts that the target draws anew in every pass, each verified by its own law."""
+"""Speculative Jacobi decoding: each pass verifies a window of drafts, each by its own distribution, and redraws the rest."""
 
 from __future__ import annotations
 

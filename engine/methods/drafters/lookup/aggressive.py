@@ -1,4 +1,4 @@
-"""Aggressive decoding, guided by the input: propose that the answer goes on as the input does."""
+"""Aggressive decoding, guided by the input: draft that the answer continues as the input does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LLMA: draft by copying from a reference text wherever the last words of the answer occur in it."""
+"""LLMA: draft by copying from a reference text, where the last tokens of the answer occur in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""REST: draft with what followed the same words in a large body of text, found by a suffix array."""
+"""REST: drafts the text that followed the same tokens in a large body of text, found with a suffix array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Token recycling: draft from the candidates that earlier passes computed and threw away."""
+"""Token recycling: draft from candidate tokens that earlier passes computed but did not use."""
 
 from __future__ import annotations
 

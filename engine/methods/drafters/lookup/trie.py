@@ -1,4 +1,4 @@
-"""Trie: draft from the branches that the prompt and the text so far have grown, the frequent ones first."""
+"""Trie: draft from a trie of the prompt and the text so far, the most frequent branches first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Early exit: the target's first layers draft, all its layers check."""
+"""Early exit: the target's first layers draft, and all its layers verify."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kangaroo: the target's first layers and a small adapter draft, the layers above check."""
+"""Kangaroo: the target's first layers and a small adapter draft, and the layers above verify."""
 
 from __future__ import annotations
 

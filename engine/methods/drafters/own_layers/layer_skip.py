@@ -1,4 +1,4 @@
-"""Layer skip: the target drafts for itself, leaving out some of its sub-layers."""
+"""Layer skip: the target drafts for itself and leaves out some of its sub-layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ProPD: the first layers of the check prune the tree, the others read what is left."""
+"""ProPD: in the verification pass the first layers prune the tree, and the other layers read the rest."""
 
 from __future__ import annotations
 

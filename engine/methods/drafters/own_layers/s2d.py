@@ -1,4 +1,4 @@
-"""S2D: the target's first layers as several drafts, one inside the other; the shallowest that is sure enough drafts."""
+"""S2D: the target's first layers are several nested drafts; each token comes from the shallowest one that is confident."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cascade: a small model answers, and a large one is asked where a router does not trust the answer."""
+"""Cascade: a small model answers, and a large model is asked if a router does not trust the answer."""
 
 from __future__ import annotations
 

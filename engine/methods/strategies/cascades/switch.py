@@ -1,4 +1,4 @@
-"""Switch: a small and a large model write one text by turns, token by token."""
+"""Switch: a small and a large model take turns in writing one text, token by token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masked diffusion: a canvas of masked places behind the prompt, some of which are filled in each pass."""
+"""Masked diffusion: the answer starts as masks after the prompt, and each pass fills some of them."""
 
 from __future__ import annotations
 

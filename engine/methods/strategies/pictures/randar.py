@@ -1,4 +1,4 @@
-"""RandAR: the cells of a picture in random order, each asked for by name, and more and more of them in a pass."""
+"""RandAR: writes the cells of a picture in random order, each requested by position, and more per pass as it goes on."""
 
 from __future__ import annotations
 

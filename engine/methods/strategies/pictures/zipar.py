@@ -1,4 +1,4 @@
-"""ZipAR: the rows of a picture are written side by side, each a few cells behind the one above it."""
+"""ZipAR: the rows of a picture are written in parallel, each a few cells behind the row above it."""
 
 from __future__ import annotations
 
