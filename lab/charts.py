@@ -98,7 +98,7 @@ def _resolve_machine(trace: Trace, profile: HardwareProfile | None) -> HardwareP
         return profile
     if trace.header.machine is None:
         raise ValueError(
-            "The trace tells nothing of its machine: name one, figure(..., profile=device('h100-sxm'))."
+            "The trace does not record its machine: name one, figure(..., profile=device('h100-sxm'))."
         )
     return HardwareProfile.from_record(trace.header.machine)
 
@@ -129,7 +129,7 @@ def _worth(trace: Trace, plain: Any = None) -> go.Figure:
 def _notes(trace: Trace, note: str | None = None, part: str | None = None) -> go.Figure:
     known = [name for names in trace.header.tells.values() for name in names]
     if note is None and not known:
-        raise ValueError("No part of this run says what it tells, so there is nothing to draw.")
+        raise ValueError("No part of this run records signals, so there is nothing to draw.")
     return notes.figure(trace, known[0] if note is None else note, part)
 
 
@@ -166,7 +166,7 @@ CHARTS: dict[str, Chart] = {
     "search": Chart(
         "a search as a tree: what was begun, kept and left, and its worth", search.figure, ("step", "node")
     ),
-    "notes": Chart("what a part told over the steps", _notes, ("note", "part")),
+    "notes": Chart("what a part recorded over the steps", _notes, ("note", "part")),
     "depth": Chart("the share accepted, by depth of the guess", _report_chart(reported.depth)),
     "entropy": Chart("the share accepted, by the target's entropy", _report_chart(reported.entropy)),
     "kinds": Chart("guesses by kind of token, accepted and rejected", _report_chart(reported.kinds)),

@@ -83,7 +83,7 @@ def build_parser() -> Parser:  # noqa: PLR0915
 
     _add_app_options(command("app", "serve", "app", "open the lab in the browser"))
     _add_run_options(
-        command("run", "commands.run_file", "run", "decode one prompt with a method and tell what happened")
+        command("run", "commands.run_file", "run", "decode one prompt with a method and show what happened")
     )
     _add_batch_options(
         command(
@@ -134,7 +134,7 @@ def build_parser() -> Parser:  # noqa: PLR0915
             "price",
             "commands.price",
             "price",
-            "price a pass by the cost model, and by LLM-Viewer's table beside it",
+            "price a pass by the cost model, next to LLM-Viewer's table",
         )
     )
     sub = command("doctor", "commands.doctor", "doctor", "check the installation and this machine")
@@ -149,7 +149,7 @@ def build_parser() -> Parser:  # noqa: PLR0915
     _add_json_option(sub)
 
     trace = commands.add_parser(
-        "trace", help="tell what a recorded run holds", description="Tell what a recorded run holds."
+        "trace", help="show what a recorded run holds", description="Show what a recorded run holds."
     )
     ways = trace.add_subparsers(
         dest="way", metavar="show|check|find|fork|export", required=True, parser_class=Parser
@@ -174,7 +174,9 @@ def build_parser() -> Parser:  # noqa: PLR0915
         )
     )
     way = commands.add_parser(
-        "measure", help="tell what repetition does", description="Tell what repetition does."
+        "measure",
+        help="show how much a text repeats itself",
+        description="Show how much a text repeats itself.",
     )
     ways = way.add_subparsers(dest="way", metavar="repetition|loops", required=True, parser_class=Parser)
     _add_repetition_options(
@@ -196,7 +198,7 @@ def build_parser() -> Parser:  # noqa: PLR0915
         )
     )
     _add_report_options(
-        command("report", "commands.report", "report", "tell where drafts are rejected, and what to try")
+        command("report", "commands.report", "report", "show where drafts are rejected, and what to try")
     )
     sub = command(
         "gallery",
@@ -225,7 +227,7 @@ def build_parser() -> Parser:  # noqa: PLR0915
             "bench",
             "commands.bench.bench",
             "bench",
-            "measure the methods: beside transformers, or on questions with answers",
+            "measure the methods: against transformers, or on questions with answers",
         )
     )
     return top
@@ -500,7 +502,7 @@ def _add_part_options(sub: Parser) -> None:
         ("adaptive_depth", "which layers run"),
         ("unmasking", "which places of a canvas are committed"),
         ("router", "which of two models writes"),
-        ("guidance", "what stands in the place of the target's distribution"),
+        ("guidance", "what changes the target's distribution"),
         ("strategy", "what one step is"),
     ):
         sub.add_argument(option(kind), metavar="NAME", help=f"{what}; see decodescope methods")
@@ -526,8 +528,8 @@ def _add_run_options(sub: Parser) -> None:
         const="cache",
         choices=("cache", "model"),
         metavar="WHO",
-        help="cache, also if nobody is named: keep a full cache beside, --trace then tells lost mass and drift; model: what "
-        "the target was made of reads along",
+        help="also run a reference that keeps everything: cache (if not given), the full KV cache; model, the original "
+        "weights. --trace then records lost attention mass and drift",
     )
 
 
@@ -812,7 +814,7 @@ def _add_repetition_options(sub: Parser) -> None:
 
 
 def _add_loops_options(sub: Parser) -> None:
-    what = "a trace, of which the written tokens count, or a UTF-8 text; - is standard input"
+    what = "a trace (its written tokens count), or a UTF-8 text; - is standard input"
     sub.add_argument("file", metavar="FILE", help=what)
     sub.add_argument(
         "--model", default="lab", metavar="M", help="whose tokenizer reads a text (default: lab)"
@@ -833,7 +835,7 @@ def _add_bench_options(sub: Parser) -> None:
         nargs="?",
         choices=BENCHES,
         default="decode",
-        help="decode: beside transformers; labbench: right answers; speculation: all that drafts; kv: all that shrinks the "
+        help="decode: against transformers; labbench: right answers; speculation: all that drafts; kv: all that shrinks the "
         "cache; parallel: all that fills a canvas; depth: all that leaves layers out; cascade: all that "
         "lets a smaller model write; cloze: exits of a model that reads both sides; words: samplers and searches; "
         "prompts: what is left of a prompt; models: transforms of weights (decode)",
@@ -859,7 +861,9 @@ def _add_bench_options(sub: Parser) -> None:
         metavar="N",
         help="decode, speculation: rounds (default: 5, 3)",
     )
-    sub.add_argument("--prompt-file", metavar="F", help="decode: a prompt of yours in the place of ours")
+    sub.add_argument(
+        "--prompt-file", metavar="F", help="decode: your own prompt instead of the built-in ones"
+    )
     sub.add_argument(
         "--trace-level",
         choices=("none", *LEVELS),

@@ -228,7 +228,7 @@ def _plan_sentence(plan: BatchPlan) -> str:
     """The plan in a sentence."""
     shared = [x for x in plan.groups if x.prefix]
     if not shared:
-        return f"{plan.tokens} tokens of prompts, no two of which begin alike: all are read"
+        return f"{plan.tokens} tokens of prompts, and no two prompts begin alike: all are read"
     many = f"{sum(len(x.members) for x in shared)} prompts share {len(shared)} prefix{'es' if len(shared) > 1 else ''}"
     return f"{plan.tokens} tokens of prompts, {plan.read} of them read, {1 - plan.read / plan.tokens:.0%} fewer: {many}"
 

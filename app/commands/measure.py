@@ -101,7 +101,7 @@ def loops(args: argparse.Namespace) -> int:
         ]
         print_json({"tokens": len(text), "grams": args.grams, "said_again": again, "repeats": rows})
     elif not stretches:
-        print(f"No {args.grams} tokens stand twice among {len(text)}.")
+        print(f"No {args.grams} tokens occur twice among {len(text)}.")
     else:
         print(
             loops_text(
@@ -144,8 +144,8 @@ def loops_text(stretches: Sequence[Repeat], again: float, tokens: int, n: int, t
         for x, text in zip(stretches, texts, strict=False)
     ]
     lines = [
-        f"{tokens} tokens; {again:.0%} of the {n}-grams stand further in front already.",
-        f"The first {n} that come again stand at token {first.at}, {first.period} behind their like.",
+        f"{tokens} tokens; {again:.0%} of the {n}-grams already occur earlier in the text.",
+        f"The first {n} that are repeated begin at token {first.at}, {first.period} behind their like.",
         table(("token", "period", "lasts", "goes round", "text"), rows),
     ]
     if len(stretches) > MOST:

@@ -294,7 +294,7 @@ def _find_text(request: Request, channel: RecordStream, lives: EntryLifetimes) -
         return {
             "step": i,
             "places": [],
-            "sentence": "It stands nowhere in the text so far: look for a shorter part of it.",
+            "sentence": "It does not occur in the text so far: look for a shorter part of it.",
         }
     which = min(_int_param(request, "which", 0, 0, 1 << 20), len(spans) - 1)
     first, last = spans[which]

@@ -28,7 +28,7 @@ from .hardware import json_response
 
 MOST = 200  # files that are listed
 GONE = "There is no calibration {} on this machine: it was made elsewhere, or is gone. decodescope calibrate makes it."
-ODD = "The file of the calibration {} is not what decodescope calibrate writes, or of another version: make it anew."
+ODD = "The file of the calibration {} is not what decodescope calibrate writes, or of another version: make it again."
 
 
 def add(api: FastAPI, refused: Callable[[int, str], Response]) -> None:

@@ -26,8 +26,8 @@ from .hardware import answer_for_run, json_response
 BODY = 4 * PROMPT  # bytes of a question
 FORKED = "The run was forked off another one: this makes a run of its settings from the beginning."
 TEMPLATED = (
-    "The prompt was put by a chat template, and this record does not hold the turn itself: give it with --chat in the "
-    "place of this text, whose marks would be read as plain text."
+    "The prompt was put by a chat template, and this record does not hold the turn itself: give it with --chat instead of "
+    "this text, whose marks would be read as plain text."
 )
 
 

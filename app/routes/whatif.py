@@ -42,7 +42,7 @@ def whatif(play: RunService, channel: RecordStream, body: dict[str, Any]) -> dic
         raise RequestRefusal("The steps before this one are not in the record any more.")
     count = (0 if step.draft is None else len(step.draft.tokens)) + (step.extra is not None)
     if node > count:
-        raise RequestRefusal(f"node = {node}: step {number} has {count} nodes beside the root.")
+        raise RequestRefusal(f"node = {node}: step {number} has {count} nodes besides the root.")
     admit_files(play, channel.wire.header)
     try:
         read = len(effective_prompt(channel.wire.header, channel.wire.prefill))

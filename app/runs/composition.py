@@ -66,7 +66,7 @@ def admit_reference(choice: RunChoice, method: Method) -> None:
 
     check_reference(method, choice.reference)
     if choice.reference and choice.level == "summary":
-        what = "the model that reads along" if choice.reference == "model" else "a full cache beside"
+        what = "the model that reads along" if choice.reference == "model" else "a full reference cache"
         raise RequestRefusal(
             f"The trace level summary records nothing of {what}: choose decisions or full, or leave it out."
         )

@@ -54,9 +54,7 @@ def parse_prompts(text: str, where: str, objects: bool | None = None) -> list[Pr
             f"There is no prompt in {where}: give one a line, or one JSON object a line in a {JSON_LINES} file."
         )
     if len(lines) > MOST:
-        raise RequestRefusal(
-            f"{len(lines)} prompts stand in {where}, more than {MOST}, the limit: give fewer."
-        )
+        raise RequestRefusal(f"{len(lines)} prompts are in {where}, more than {MOST}, the limit: give fewer.")
     if objects is None:
         objects = _is_object(lines[0][1])
     return [_parse_object(line, i, where) if objects else PromptEntry(str(i), "", line) for i, line in lines]

@@ -207,7 +207,7 @@ class RunService:
         going = self._channels.get(self._own.get(beside, ""))
         if going is not None and going.is_active:
             raise RunInProgress(
-                f"The run beside yours is still going (step {going.count}): stop it first.", going.run
+                f"The run next to yours is still going (step {going.count}): stop it first.", going.run
             )
         first = self.start(choice, visitor)
         try:

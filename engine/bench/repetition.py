@@ -146,7 +146,7 @@ class RepetitionBench:
         if longest > most:
             times = max(1, (most - len(before)) // len(one))
             raise LabBenchError(
-                f"{self.times} copies of the longest sentence have {longest} tokens with what stands before them, and "
+                f"{self.times} copies of the longest sentence have {longest} tokens with the text before them, and "
                 f"the model {self.model.spec.reading_limit}: choose --times {times} or fewer."
             )
 

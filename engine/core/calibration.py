@@ -21,7 +21,7 @@ NAME = re.compile(r"[\w-]{1,60}")
 ENDING = ".json"
 VERSION = 1
 BYTES = 16 << 20  # of a file
-AGAIN = "make it anew with decodescope calibrate"
+AGAIN = "make it again with decodescope calibrate"
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ class SamplerView(Protocol):
         ...
 
     stateful: ClassVar[bool]
-    """Whether its law depends on more than the logits."""
+    """Whether its distribution depends on more than the logits."""
 
     constrains: ClassVar[bool]
     """Whether a text must obey it."""
@@ -144,7 +144,7 @@ class AcceptanceView(Protocol):
         ...
 
     keeps_law: ClassVar[bool]
-    """Whether it keeps no token to which the target's law gives nothing."""
+    """Whether it keeps no token that has no probability in the target's distribution."""
 
 
 class GuidanceView(Protocol):

@@ -105,7 +105,7 @@ class Finding(Note):
         if self.over in ("model", "round"):
             most = 1 if self.over == "model" else ROUNDS
             if self.kind not in ("series", "set"):
-                return f"is a {self.kind}, and its values stand in a series or a set"
+                return f"is a {self.kind}, and its values are in a series or a set"
             fit = all(map(_is_scalar, self.values))
             return (
                 None
@@ -114,7 +114,7 @@ class Finding(Note):
             )
         rows, extra = self.values, 1 if self.over == "matrix" else 0
         if self.kind != "grid":
-            return f"is a {self.kind}, and its values stand in a grid"
+            return f"is a {self.kind}, and its values are in a grid"
         if layers is not None and len(rows) != layers + extra:
             return f"has {len(rows)} rows, where {layers + extra} are due"
         if not all(isinstance(row, list) and all(map(_is_scalar, row)) for row in rows):

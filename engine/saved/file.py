@@ -168,7 +168,7 @@ def load(path: Path, spec: ModelSpec, fingerprint: str, context: int) -> SavedCa
             if size != begun + sum(sizes):
                 wrong = "cut short" if size < begun + sum(sizes) else "longer than it says"
                 raise SavedCacheError(
-                    f"{path} is {wrong}: {size} bytes in the place of {begun + sum(sizes)}; save it again."
+                    f"{path} is {wrong}: {size} bytes instead of {begun + sum(sizes)}; save it again."
                 )
             file.seek(begun)
             body = file.read(sum(sizes))

@@ -90,7 +90,7 @@ def check_reference(method: Method, reference: Along = True) -> None:
         cache = "keeps every entry as it is, so a reference cache says nothing"
         raise MethodError(f"{strategy.name} {why if reference == 'model' else cache}: leave it out.")
     if reference == "model" and policy.needs_reference:
-        own = "goes by the attention of a full cache beside the target's, and one of another model has other attention"
+        own = "goes by the attention of a second, full cache of the target, and one of another model has other attention"
         raise MethodError(f"{policy.name} {own}: choose other knobs, or let the full cache read along alone.")
 
 
@@ -103,7 +103,7 @@ def reference_models(
     """
     check_reference(method, reference)
     if reference is True and model.spec.groups:
-        cut = f"{model.name} lacks heads, so a full cache beside tells no attention that was lost"
+        cut = f"{model.name} lacks heads, so a reference with a full cache cannot measure the lost attention"
         raise MethodError(
             f'{cut}: let the model that it was made of read along, reference="model", or leave it out.'
         )
@@ -211,7 +211,7 @@ def check_saved_cache(
             else f"another {asks.kind}"
         )
         raise MethodError(
-            f"{asks.name} wants what passes over the prompt leave behind, and a loaded cache has none: choose {reads}, or read "
-            "the prompt anew."
+            f"{asks.name} wants what passes over the prompt leave behind, and a loaded cache has none: choose {reads}, "
+            "or read the prompt again."
         )
     return saved

@@ -92,7 +92,7 @@ class Model:
     @cached_property
     def pieces(self) -> list[bytes]:
         """id -> the bytes that it encodes; built on first use. Requires a tokenizer."""
-        assert self.tokenizer is not None, "ids without a tokenizer stand for nothing"
+        assert self.tokenizer is not None, "ids without a tokenizer have no text"
         return [self.tokenizer.bytes_of(x) for x in range(self.decoder.vocab)]
 
     @property

@@ -376,12 +376,12 @@ class Method:
             return
         if spec.picture.cells and writes != "cells":
             raise MethodError(
-                f"{name} writes one token behind another, and {spec.name} waits to be told which cell comes next: choose the "
+                f"{name} writes one token behind another, and {spec.name} has to be given the next cell: choose the "
                 f"strategy {_strategy_writing('cells')}, or a model that writes pictures in raster order."
             )
         if not spec.picture.cells and writes == "cells":
             raise MethodError(
-                f"{name} tells a model which cell comes next, and {spec.name} writes all in raster order: choose a model whose "
+                f"{name} gives a model the next cell, and {spec.name} writes all in raster order: choose a model whose "
                 "config.json gives picture.cells, or the strategy draft_verify."
             )
 

@@ -240,11 +240,11 @@ class Session(State):
         context, decoder = self.method.prompt_compression, self.target.decoder
         if self.target.reference is not None and (context.extra_entries(decoder) or context.states(decoder)):
             raise MethodError(
-                f"{context.name} puts something beside the text, which a full cache lacks: leave one out."
+                f"{context.name} adds entries that are not of the text, and a full cache lacks them: leave one out."
             )
         if self.target.reference is not None and self._saved is not None:
             raise MethodError(
-                "a full cache beside the target's knows no prompt that was loaded: leave one of the two out."
+                "the full cache of a reference has not read a prompt that was loaded: leave one of the two out."
             )
 
     def _prepare(self, model: Model, count: int) -> None:

@@ -299,7 +299,7 @@ def _check_tokens(report: Report, where: str, step: Step, n: int | None, unsettl
     """Check the text of one step against its path and extra token; returns the n that is due next, None if unknown.
     unsettled: True if the text is settled only at the run's end; until then steps emit what may be replaced"""
     if n is not None and step.n != n:
-        report.add(where, f"n is {step.n}, but {n} tokens stand before it")
+        report.add(where, f"n is {step.n}, but {n} tokens come before it")
     if step.accepted != step.origins.count("accepted"):
         report.add(where, f"accepted is {step.accepted}, but {step.origins.count('accepted')} origins say so")
     if step.draft is not None and step.drafted != (many := len(drafted_nodes(step.draft))):
@@ -400,7 +400,7 @@ def _check_end(report: Report, trace: Trace, end: End, emitted: list[int]) -> No
     if header.max_new_tokens and len(end.tokens) > header.max_new_tokens:
         report.add(where, f"it has {len(end.tokens)} tokens, where {header.max_new_tokens} were allowed")
     if not header.forced and any(token in header.stop_tokens for token in end.tokens[:-1]):
-        report.add(where, "a stop token stands before its last token")
+        report.add(where, "a stop token comes before its last token")
     due = complete_end_record(_record_bodies(trace), None)
     for name in ("records", "sha256", "content_hash"):
         if getattr(end, name) != getattr(due, name):

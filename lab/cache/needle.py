@@ -94,8 +94,8 @@ def _sentence(
     lives: EntryLifetimes, first: int, last: int, i: int, read: int, rows: list[dict[str, Any]]
 ) -> str:
     where = f"position {first}" if first == last else f"positions {first} to {last}"
-    stands = f"It stands at {where}" + (
-        f", of which {read} of {last - first + 1} are read" if 0 < read <= last - first else ""
+    stands = f"It is at {where}" + (
+        f"; {read} of {last - first + 1} are read" if 0 < read <= last - first else ""
     )
     if read <= 0:
         return f"{stands}, which the cache has not read by step {i}."

@@ -149,7 +149,7 @@ class Pricer:
         self.passes.specs |= self.replaced
         if self.passes.bits is None or "target" not in self.passes.specs:
             raise ParamError(
-                "The record does not tell the shape of the run's model or its type: nothing can be priced."
+                "The record does not have the shape of the run's model or its type: nothing can be priced."
             )
 
     def pass_us(self, one: Pass, draft: DraftTree | None = None) -> float | None:
@@ -164,7 +164,7 @@ class Pricer:
         each = next((x for x in (one.read, one.held) if isinstance(x, list)), None)
         if one.lane in self.replaced and each is not None and len(each) != self.replaced[one.lane].n_layers:
             raise ParamError(
-                f"What the passes of {one.lane} held or read is told of {len(each)} layers, and another model has "
+                f"What the passes of {one.lane} held or read is recorded of {len(each)} layers, and another model has "
                 f"{self.replaced[one.lane].n_layers}: keep the run's own model."
             )
         return self.machine.time_us(
@@ -276,9 +276,7 @@ class Pricer:
             f"Tokens per pass are held at {self.run.tau:.2f}, as recorded, and so are the passes and their rows."
         ]
         for lane, shape in self.replaced.items():
-            said.append(
-                f"{shape.name} stands in the place of the {lane} model; its guesses are taken to be as good."
-            )
+            said.append(f"{shape.name} replaces the {lane} model; its guesses are taken to be as good.")
         if self.dtype != self.run.header.dtype:
             said.append(
                 f"Weights, activations and cache are {self.dtype} there; the run was {self.run.header.dtype}."

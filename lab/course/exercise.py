@@ -63,7 +63,7 @@ class Exercise:
     def check(self, answer: Any = ...) -> CheckResult:
         """Whether `answer` is right, and if not, a hint. `...`, the initial content of an exercise's cell, is no answer."""
         if answer is ...:
-            return CheckResult(False, f"{self.question} Put your answer in the place of the three dots.")
+            return CheckResult(False, f"{self.question} Replace the three dots with your answer.")
         if self._is_same(answer, self.right):
             return CheckResult(True, f"{RIGHT} {self.because}".strip())
         hint = next((hint for mistake, hint in self.wrong if self._is_same(answer, mistake)), self.otherwise)

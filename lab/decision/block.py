@@ -80,7 +80,7 @@ def _note_lines(trace: Trace, step: Step) -> list[ExplanationLine]:
     for part, values in declared_notes(trace.header, step).items():
         notes = trace.header.tells[part]
         sums = tuple(_format_note(notes[name], value, nodes) for name, value in values.items())
-        lines.append(ExplanationLine(f"What the {part} told of this step:", sums))
+        lines.append(ExplanationLine(f"What the {part} recorded of this step:", sums))
     return lines
 
 

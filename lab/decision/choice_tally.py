@@ -20,14 +20,16 @@ def choice_tally(step: Step, text: Text) -> StepTally | None:
         return None
     formula, own = choice_formula(step.choices), is_chosen_by_strategy(step)
     card = StepTally(
-        *("Chosen by a score", formula) if own else ("Chosen by another law", f"by the law {formula}"),
+        *("Chosen by a score", formula)
+        if own
+        else ("Chosen from another distribution", f"from the distribution {formula}"),
         *NUMBERS,
     )
     for k, choice in enumerate(step.choices):
         place = f"token {k + 1}: " if len(step.choices) > 1 else ""
         card.rows += [_choice_row(choice, i, place, text) for i in range(len(choice.candidates))]
     seen = "these scores" if step.choices[0].joined == "log" else "the logarithms of these scores"
-    then = "the best is taken." if own else f"the sampler sees {seen} in the place of the target's logits."
+    then = "the best is taken." if own else f"the sampler sees {seen} instead of the target's logits."
     card.lines.append(f"The score of a token is {formula}; {then}")
     for name in step.choices[0].floors:
         card.lines.append(f"A token whose {name} lies below its floor is left out, whatever its score.")

@@ -49,9 +49,7 @@ def explain_threads(trace: Trace, step: Step) -> Explanation:
         explained.lines.append(ExplanationLine("Threads begin and end:", (*begun, *ended)))
     taken = thread_schedule(one.detail_of("threads") for one in trace.steps[: step.step + 1])
     counted = f"{taken.rounds} rounds, {taken.longest} tokens on the longest way, {taken.tokens} in all"
-    explained.lines.append(
-        ExplanationLine(f"{len(step.emitted)} tokens stand by now that did not before.", (counted,))
-    )
+    explained.lines.append(ExplanationLine(f"{len(step.emitted)} more tokens are final now.", (counted,)))
     explained.agrees = len(t.alive) == len(t.tokens)
     if (more := explain_tally(trace, step)) is not None:
         explained.lines += more.lines

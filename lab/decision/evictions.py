@@ -101,7 +101,9 @@ def _add_step_record(
         lowest = int(free[np.argmin(after[free])])
         sums.append(f"m = {f(cut)}, the least of the {len(free)} others that stayed (position {lowest})")
         why.test = f"s {'<' if score < cut else '≈'} m:  {f(score)} and {f(cut)}"
-    words = "What it was worth, beside what stayed. Scores are recorded after a step, in 255 shades."
+    words = (
+        "What it was worth, compared with the kept entries. Scores are recorded after a step, in 255 shades."
+    )
     why.lines.append(ExplanationLine(words, tuple(sums)))
     return why
 

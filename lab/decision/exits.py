@@ -80,7 +80,7 @@ def _explain_routers(trace: Trace, step: Step, left: Exit, layers: int) -> Expla
         for i in range(len(first) // 2)
         for kind, s in zip(("attention", "feed-forward"), first[2 * i : 2 * i + 2], strict=True)
     )
-    many = f" Of {len(rows)} rows, each of which chose alone, the first:" if len(rows) > 1 else ""
+    many = f" Of {len(rows)} rows, which chose separately, the first:" if len(rows) > 1 else ""
     why.lines.append(ExplanationLine(f"{words.rstrip()}.{many}", lines))
     if not rows:
         why.lines.append(ExplanationLine("The scores were not recorded at this trace's level."))

@@ -58,7 +58,7 @@ def explain(
         case = StepExplainer(trace, record)
         return Card(**vars(case.extra() if node is None else case.node(node)))
     if node is not None:
-        raise ParamError(f"node = {node}: {what!r} is told of a whole step; leave node or what out.")
+        raise ParamError(f"node = {node}: {what!r} is recorded for a whole step; leave node or what out.")
     entry = dict(position=position, layer=layer, head=head) if what == "eviction" else {}
     return Card(**vars(WHATS[check_choice(what, "what", tuple(WHATS))](trace, record, **entry)))
 

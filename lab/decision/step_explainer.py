@@ -319,7 +319,7 @@ class StepExplainer:
         why.lines.append(self._proposal_line(node, t.p[i], t.q[i]))
         why.lines.append(
             ExplanationLine(
-                f"How {self.rule or 'its rule'} decides is not in the record: the verdict stands as recorded."
+                f"How {self.rule or 'its rule'} decides is not in the record: the verdict is shown as recorded."
             )
         )
         why.rows = distribution_rows(self.trace, self.step, self._parent_of(node))
@@ -439,7 +439,7 @@ class StepExplainer:
             sums = f"{format_weighted_terms(last, last.chosen)} = {last.sum_terms(last.chosen):.3f}"
             why.lines.append(
                 ExplanationLine(
-                    f"Another law than the target's stands here, {format_weighted_sum(last)}:", (sums,)
+                    f"The distribution here is not the target's own but {format_weighted_sum(last)}:", (sums,)
                 )
             )
         if x.u is None:
@@ -492,7 +492,9 @@ class StepExplainer:
         ]
         why.agrees = x.low - 1e-12 <= x.u < x.high + 1e-12
         why.test = f"{f(x.low)} ≤ {f(x.u)} < {f(x.high)}"
-        words = "All tokens stand side by side, each as wide as it is likely. u falls into the stretch of this one."
+        words = (
+            "All tokens lie side by side, each as wide as it is likely. u falls into the stretch of this one."
+        )
         why.lines.append(ExplanationLine(words, (why.test, f"high − low = {f(span)}, its probability")))
         return why
 

@@ -66,7 +66,7 @@ def figure(trace: Trace, role: str | None = None) -> go.Figure:
     does not have the shapes of its models, and ParamError for a role that it does not have."""
     models = encode_models(trace.header)
     if not models:
-        raise ValueError("This trace does not tell what its model is made of.")
+        raise ValueError("This trace does not record what its model is made of.")
     usual = next((name for name, x in models.items() if x["changed"]), next(iter(models)))
     model = models[check_choice(role, "role", tuple(models)) if role is not None else usual]
     drawn = list(matrix_cells(model))

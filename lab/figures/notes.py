@@ -46,11 +46,12 @@ def _find_part(trace: Trace, name: str, part: str | None) -> str:
         return kinds[0]
     if kinds:
         raise ValueError(
-            f"{' and '.join(kinds)} both tell {name!r}: say which, figure(trace, {name!r}, part={kinds[0]!r})."
+            f"{' and '.join(kinds)} both record {name!r}: say which, figure(trace, {name!r}, part={kinds[0]!r})."
         )
     known = ", ".join(f"{x} ({kind})" for kind, names in declared.items() for x in names)
     raise ValueError(
-        f"No part of this run tells {name!r}; " + (f"told are {known}." if known else "none tells anything.")
+        f"No part of this run records {name!r}; "
+        + (f"recorded are {known}." if known else "none records any signals.")
     )
 
 

@@ -12,7 +12,7 @@ from .chart import ACCEPT, INK, MUTED, REJECT, chart, text_label
 
 KINDS = (
     ("read for its score", SCORE, ACCEPT, ""),
-    ("read beside such a one", NEAR, ACCEPT, "/"),
+    ("read next to such a one", NEAR, ACCEPT, "/"),
     ("stays in any case", STAYS, INK, ""),
     ("left out", LEFT, REJECT, "/"),
     ("went with its paragraph", OUT, MUTED, "x"),

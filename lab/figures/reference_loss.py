@@ -28,7 +28,7 @@ def figure(trace: Trace) -> go.Figure:
         return _drift_figure(trace)
     series = EntryLifetimes.of(trace).series(POINTS)
     if "lost" not in series:
-        raise ValueError("No full cache was kept beside this run's: record it with reference=True.")
+        raise ValueError("This run has no reference with a full cache: record it with reference=True.")
     x, share = series["step"], "step %{x}: %{y:.1%} lost, %{fullData.name}<extra></extra>"
     nats = "step %{x}: %{y:.4f} nats<extra></extra>"
     parts = [

@@ -28,7 +28,7 @@ def figure(trace: Trace) -> go.Figure:
     ids = [token for step in trace.steps for token in step.emitted]
     stretches = list(find_repeats(ids))
     if not stretches:
-        raise ValueError(f"No {GRAM} tokens stand twice in what this run wrote, so there is nothing to draw.")
+        raise ValueError(f"No {GRAM} tokens occur twice in what this run wrote, so there is nothing to draw.")
     words = [text_label(trace.text([token]) if token in trace.pieces else f"<{token}>", 12) for token in ids]
     marks = go.Scatter(
         x=list(range(len(ids))), y=[0] * len(ids), mode="markers", marker=dict(symbol="square", size=4, color=INK),
@@ -36,7 +36,7 @@ def figure(trace: Trace) -> go.Figure:
     )  # fmt: skip
     loop = next((one for one in reversed(stretches) if one.loop), None)
     curves = [] if loop is None else _round_curves(trace, loop)
-    again = f"{repeated_share(ids):.0%} of the {GRAM}-grams stand further in front"
+    again = f"{repeated_share(ids):.0%} of the {GRAM}-grams occur earlier in the text"
     drawing = chart(
         f"What the text says again: {again}", "token", "", marks, *curves, height=560 if curves else 320
     )

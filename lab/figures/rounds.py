@@ -25,7 +25,7 @@ def figure(trace: Trace, role: str | None = None) -> go.Figure:
     lines = [(one, x) for one, x in own if all(x is not y for y in words)]
     if not lines:
         raise ValueError(
-            "No transform of this run's models told what it did round by round: take a search or a training."
+            "No transform of this run's models recorded its rounds: take a search or a training."
         )
     most = max(len(x.values) for _, x in lines)
     beside = [[f"{x.word}: {x.values[k]}" for x in words if k < len(x.values)] for k in range(most)]

@@ -54,7 +54,7 @@ def figure(trace: Trace, step: int | None = None, node: int | None = None) -> go
     over = [own for own in held if own[1].earlier]
     if not over:
         raise ValueError(
-            "No step of this run tells of a search: take a run with the strategy planned, beam or diverse_beam."
+            "No step of this run records a search: take a run with the strategy planned, beam or diverse_beam."
         )
     last = check_whole_number(len(over) - 1 if step is None else step, "step", 0, len(over) - 1)
     nodes = list(_nodes_by_step(trace, over[: last + 1], last + 1 == len(over)))

@@ -188,7 +188,7 @@ def _shared_pass_notes(tally: DraftTally) -> list[str]:
         return []
     return [
         f"{tally.shared} of {tally.passes} target passes were run for several texts at once: a step lasts until its own tokens "
-        "are there, what was done for the others meanwhile stands under rest, and speeds are those of one text."
+        "are there, what was done for the others meanwhile is part of rest, and speeds are those of one text."
     ]
 
 

@@ -125,9 +125,7 @@ def _entropy_table(report: AcceptanceReport) -> ReportTable:
 
 
 def _kind_table(report: AcceptanceReport) -> ReportTable:
-    about = (
-        "Kind of the guessed token; came: how often the token in the place of a dead draft was of this kind."
-    )
+    about = "Kind of the guessed token; came: how often the token that replaced a rejected draft was of this kind."
     kinds = [x for x in report.kinds if x.tested or report.came[x.label]]
     rows = [(*row, str(report.came[x.label])) for row, x in zip(_share_rows(kinds)[0], kinds, strict=True)]
     head, where = ("guess", "tried", "accepted", "share", "came"), [{"kind": x.label} for x in kinds]

@@ -126,8 +126,9 @@ class DraftTally:
         strategy = part_description(head, "strategy")
         if "drafter" in strategy.get("uses", ()) and not strategy.get("verdicts"):
             raise TraceError(
-                f"{name} was written by {head.method['strategy'].get('name')}, whose drafts and checks stand side by side; a "
-                "report is about those that follow each other: take a run of draft_verify with the same draft model."
+                f"{name} was written by {head.method['strategy'].get('name')}, whose drafts and verifications run "
+                "at the same time; a report is about those that follow each other: take a run of draft_verify with the same "
+                "draft model."
             )
         self.header = self.header or head
         for what, (ours, theirs) in {

@@ -179,7 +179,7 @@ class _Modules:
         for match in _DECLARED.finditer(text):
             if (first := self._owners.setdefault(match[2], name)) != name:
                 raise BundleError(
-                    f"{match[2]} stands in {first} and in {name}; joined they are one scope: rename one."
+                    f"{match[2]} is in {first} and in {name}; joined they are one scope: rename one."
                 )
         if name == self.entry:
             self.passed.extend(sorted(self.exports[name]))
@@ -236,7 +236,7 @@ def classic_script(*scripts: Path, parts: frozenset[str] = frozenset(PARTS)) -> 
         for match in _DECLARED.finditer(text):
             if (first := owners.setdefault(match[2], path.name)) != path.name:
                 raise BundleError(
-                    f"{match[2]} stands in {first} and in {path.name}; joined they are one scope: rename one."
+                    f"{match[2]} is in {first} and in {path.name}; joined they are one scope: rename one."
                 )
         texts.append(
             f"// ---- {path.name}\n" + re.sub(r"^export ", "", text, flags=re.MULTILINE).strip() + "\n"

@@ -63,7 +63,7 @@ def export_html(  # noqa: PLR0913
     }
     module, cards = bundle(needed_parts(sent)), run_card(trace, first, last)
     if beside is not None:
-        title = f"{title}, beside {method_label(beside.header)}"
+        title = f"{title}, next to {method_label(beside.header)}"
         shown = {"runs": [list(messages(one, text=text)) for one in (trace, beside)]}
         module = bundle(needed_parts(one for run in shown["runs"] for one in run) | {"pair"})
         cards = f"<tr><th>A</th></tr>{cards}<tr><th>B</th></tr>{run_card(beside, 0, len(beside.steps) - 1)}"

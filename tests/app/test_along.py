@@ -40,7 +40,7 @@ def test_the_page_loads_what_its_target_was_made_of_and_lets_it_read_along(tmp_p
         assert own.reference == "model" and WHOLE not in own.models and play.check(own) == ""
         assert differences(play, header, own, own) == []
         assert differences(play, header, own, replace(own, reference=False)) == [
-            "without the model that it was made of beside"
+            "without the original weights as reference"
         ]
         assert "--reference model" in recipe(
             own, play.models.names, "command"

@@ -139,7 +139,7 @@ LIES = {
         "row 1, column 1 of tosses is 2, outside",
     ),
     "a row too many": (1, lambda x: replace(x, numbers=np.ones((3, 3))), "has 3 rows, where 2 are due"),
-    "no tally": (0, lambda x: replace(x, name="other"), "tosses stands without 'coins'"),
+    "no tally": (0, lambda x: replace(x, name="other"), "tosses is there without 'coins'"),
     "a label too few": (
         1,
         lambda x: replace(x, columns={"day": ["Monday"]}),

@@ -78,7 +78,7 @@ def test_those_that_are_there_are_listed_and_one_says_what_its_file_says(
     assert (
         rows[0]["value"] == 0.8
         and rows[1]["promise"] == EXITS.promise
-        and "make it anew" in rows[2]["trouble"]
+        and "make it again" in rows[2]["trouble"]
     )
     assert client.get("/ds/calibrations/exits").json()["exits"] == [[1.01, 0.5, 0.0], [0.7, 0.9, 0.4]]
     one = client.get("/ds/calibrations/calm").json()

@@ -257,7 +257,7 @@ def test_a_full_cache_beside_is_asked_for_where_something_of_it_is_recorded(said
         *RUN, "--reference", "--trace-level", "summary", "--trace", str(tmp_path / "a.dstrace")
     )
     assert (code, out, err.count("\n")) == (2, "", 1) and err.startswith(
-        "--trace-level summary records nothing of a full cache"
+        "--trace-level summary records nothing of a full reference cache"
     )
     code, _, err = said("cache", "load", "a.dscache", "--model", "lab-draft", "--reference")
     assert code == 2 and "--reference" in err, "its prompt was loaded: there is no full cache of it"

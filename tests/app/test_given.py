@@ -60,7 +60,9 @@ def test_the_page_runs_what_it_shows(tmp_path: Any) -> None:
             "without the chat template",
             "ending at the end token",
         ]
-        assert differences(play, header, own, replace(own, reference=True)) == ["with a full cache beside"]
+        assert differences(play, header, own, replace(own, reference=True)) == [
+            "with a full cache as reference"
+        ]
     finally:
         play.close()
 

@@ -88,5 +88,5 @@ def test_what_is_no_set_is_refused_in_a_sentence(said: dict[str, Any], says: str
 
 def test_a_set_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prompts, "MOST", 2)
-    with pytest.raises(RequestRefusal, match="3 prompts stand in x, more than 2"):
+    with pytest.raises(RequestRefusal, match="3 prompts are in x, more than 2"):
         parse_prompts("a\nb\nc", "x")

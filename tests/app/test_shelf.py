@@ -367,7 +367,7 @@ def test_the_estimate_of_a_run_knows_what_is_packed_and_who_looks_at_the_prompt(
         for reference in (False, True)
     )
     assert beside.cache > alone.cache and beside.tokens == 2 * alone.tokens, (
-        "a full cache beside counts, where it is asked for"
+        "a full reference cache counts, where it is asked for"
     )
     told = []
     for codec in ("unpacked", "kivi"):

@@ -145,7 +145,7 @@ def test_lab_digits_any_is_told_the_cells() -> None:
     asked = {"strategy": "randar", "sampler": "temperature"}
     made = [run(model, asked, str(k), max_new_tokens=64, seed=2) for k in range(3)]
     assert all(len(x.tokens) == 64 and set(x.tokens) <= set(model.spec.picture.levels) for x in made)
-    with pytest.raises(MethodError, match="waits to be told which cell comes next"):
+    with pytest.raises(MethodError, match="has to be given the next cell"):
         run(model, {"sampler": "temperature"}, "3")
 
 

@@ -136,7 +136,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a great rank": ({"rank": 1 << 20}, "whole number from 1 to 1024"),
     "no alpha": ({"alpha": "much"}, "must be a number"),
     "an infinite alpha": ({"alpha": float("inf")}, "must be a number"),
-    "no base": ({"base": None}, "of which model it is"),
+    "no base": ({"base": None}, "which model it is for"),
     "rows of nothing": ({"rows": {EMBED: [1, 2]}}, "does not hold"),
     "odd rows": ({"rows": [1, 2]}, "lists of ids"),
 }

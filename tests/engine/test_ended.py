@@ -45,7 +45,7 @@ def test_the_next_load_takes_it_and_says_so(folder: Path, monkeypatch: pytest.Mo
         again = made(CUT)
     assert again.reports[0].kept and again.reports[0].findings == first.reports[0].findings
     assert again.remarks == [
-        f"head_sensitivity calibration_tokens=512 was not done anew: an earlier load left what it ended with in {path}."
+        f"head_sensitivity calibration_tokens=512 was not done again: an earlier load left what it ended with in {path}."
     ]
     assert again.spec == first.spec and again.fingerprint == first.fingerprint
     for a, b in zip(first.decoder.layers, again.decoder.layers, strict=True):
@@ -91,7 +91,7 @@ def test_a_damaged_file_is_a_sentence_and_done_anew(tmp_path: Path, damage: str)
     assert (
         len(later.remarks) == 1
         and "is damaged (" in later.remarks[0]
-        and later.remarks[0].endswith("so x was done anew.")
+        and later.remarks[0].endswith("so x was done again.")
     )
     later.put("x", Gates(head=head), FINDINGS)
     kept = TransformCache(tmp_path, "a").get("x", toys.SPEC)

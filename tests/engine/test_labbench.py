@@ -552,7 +552,7 @@ def test_every_bad_line_has_its_sentence_up_to_a_limit(tmp_path: Path) -> None:
     with pytest.raises(LabBenchError) as error:
         read_questions(written(tmp_path / "q.jsonl", GOOD, GOOD, *["x"] * 6))
     lines = str(error.value).splitlines()
-    assert "question_id 1 stands in line 1 already" in lines[0]
+    assert "question_id 1 is in line 1 already" in lines[0]
     assert [x[:6] for x in lines[:4]] == [f"Line {i}" for i in range(2, 6)]
     assert lines[4:] == ["3 further lines are bad too."]
 

@@ -121,4 +121,4 @@ def test_lies_about_scores_are_found() -> None:
     assert "had left before" in told(put(gone, np.inf))
     assert "of other layers" in told(lambda x: x.__init__(x.cut[:1]))
     assert "lost leaves the interval" in told(lambda x: x.lost.__setitem__((0, 0), 2.0))
-    assert "lost does not tell" in told(lambda x: x.lost.__setitem__((0, 0), np.nan))
+    assert "lost does not cover" in told(lambda x: x.lost.__setitem__((0, 0), np.nan))

@@ -93,7 +93,7 @@ def test_a_choice_names_each_row_and_entry() -> None:
     feed = Feed(torch.tensor([TOKENS[n:]]), torch.tensor([LATER]), seen=CHOICE[:, :, :-1])
     with pytest.raises(
         ValueError,
-        match=r"^layer 0: 4 entries are held and 3 rows fed, and what they see is told as \[3, 3\]",
+        match=r"^layer 0: 4 entries are held and 3 rows fed, and what they see has the shape \[3, 3\]",
     ):
         decoder.forward(feed, cache)
 

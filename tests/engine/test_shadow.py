@@ -149,12 +149,12 @@ def test_who_can_not_read_along_is_told_so() -> None:
     made, whole = lesser("cut_layers skip=a1")
     for more, match in [
         (dict(reference="models"), "reference = 'models': Did you mean"),
-        (dict(reference=True), "lesser lacks heads, so a full cache beside tells no attention"),
+        (dict(reference=True), "lesser lacks heads, so a reference with a full cache cannot measure"),
     ]:
         with pytest.raises(ValueError, match=match):
             Session(made, None, toys.PROMPT, models={WHOLE: whole}, **more)  # type: ignore[arg-type] # of several kinds
     oracle = toys.method(policy=("h2o", dict(heavy=4, recent=4, oracle=True)))
-    with pytest.raises(MethodError, match="h2o goes by the attention of a full cache beside the target's"):
+    with pytest.raises(MethodError, match="h2o goes by the attention of a second, full cache of the target"):
         toys.decode(oracle, count=4, reference="model")
     with pytest.raises(MethodError, match="no model can read along"):
         toys.decode(toys.method(strategy=("samples", dict(samples=2))), count=4, reference="model")

@@ -245,7 +245,7 @@ def test_what_follows_from_nothing_is_said() -> None:
     ]:
         with pytest.raises(ParamError, match=says):
             asked(made, step, **change)
-    with pytest.raises(ParamError, match="nodes beside the root"):
+    with pytest.raises(ParamError, match="nodes besides the root"):
         asked(made, step, 99)
     with pytest.raises(NeedsRunError, match="Judge decoding looks at more"):
         asked(made, step, rule="judge")

@@ -124,7 +124,7 @@ def test_a_wrong_name_is_refused_with_the_names() -> None:
     for name, given, why in (
         ("tree", "h2o", "holds a draft"),
         ("exits", "h2o", "asked whether"),
-        ("notes", "h2o", "tells"),
+        ("notes", "h2o", "signals"),
     ):
         with pytest.raises(ValueError, match=why):
             figure(given, name)
@@ -269,7 +269,7 @@ def test_a_machine_is_the_run_s_own_or_one_that_is_named() -> None:
     assert trace.header.machine is not None and "H100" not in trace.header.machine["name"]
     assert trace.header.machine["name"] in figure("eagle", "roofline").layout.title.text
     trace.header = replace(trace.header, machine=None)
-    with pytest.raises(ValueError, match="tells nothing of its machine"):
+    with pytest.raises(ValueError, match="does not record its machine"):
         figure(trace, "roofline")
 
 
@@ -296,7 +296,7 @@ def test_a_search_is_drawn_as_it_stood_behind_any_text() -> None:
         assert (shut > 0) is ended is ("closed: text is full" in str(figure(trace, "search").to_json()))
     with pytest.raises(ParamError, match=r"must be a whole number from 1 to 21\."):
         figure("planned", "search", node=22)
-    with pytest.raises(ValueError, match="tells of a search"):
+    with pytest.raises(ValueError, match="records a search"):
         figure("h2o", "search")
 
 

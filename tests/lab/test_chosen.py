@@ -32,7 +32,7 @@ def test_every_candidate_has_its_sum_or_what_it_lacks() -> None:
         card = choice_tally(step, lambda ids: str(ids[0]))
         assert (
             card is not None
-            and card.says == "by the law log p - 0.5 log q"
+            and card.says == "from the distribution log p - 0.5 log q"
             and all(row.is_consistent for row in card.rows)
         )
         assert [row.text for row in card.rows if row.holds] == [str(x) for x in step.emitted]
@@ -61,7 +61,7 @@ def test_a_mixture_is_told_by_its_shares_token_by_token() -> None:
     trace = run("nest")
     step = next(x for x in trace.steps if len(x.emitted) > 1)
     card = choice_tally(step, str)
-    assert card is not None and card.says == "by the law a mixture of p and p_kNN", (
+    assert card is not None and card.says == "from the distribution a mixture of p and p_kNN", (
         "each token has shares of its own"
     )
     assert "the logarithms of these scores" in card.lines[0] and all(
@@ -75,7 +75,7 @@ def test_a_mixture_is_told_by_its_shares_token_by_token() -> None:
     )
     single = next(x for x in trace.steps if len(x.emitted) == 1)
     share = single.choices[0].weights["p"]
-    assert choice_tally(single, str).says == f"by the law {share:.3g} p + {1 - share:.3g} p_kNN"
+    assert choice_tally(single, str).says == f"from the distribution {share:.3g} p + {1 - share:.3g} p_kNN"
     message = build_wire(trace).step(step, whole=True)
     assert len(message["turn"]["rows"]) == len(card.rows) and message["notes"]["guidance"], (
         "places and shares are drawn as notes"

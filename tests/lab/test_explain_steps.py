@@ -159,10 +159,10 @@ def test_a_draft_is_told_as_a_whole(name: str) -> None:
 def test_what_parts_told_of_a_step_stands_with_its_block() -> None:
     trace = open_trace("adaptive")
     trace.header = replace(trace.header, tells=None)  # as in a record without declarations of its notes
-    assert "told of this step" not in str(explain(trace, 1, what="step"))
+    assert "recorded of this step" not in str(explain(trace, 1, what="step"))
     trace.header = replace(trace.header, tells=note_declarations(trace.header.method))
     said = str(explain(trace, 1, what="step"))
-    assert "What the schedule told of this step:" in said
+    assert "What the schedule recorded of this step:" in said
 
 
 def test_a_wrong_question_is_refused_in_one_sentence() -> None:

@@ -118,7 +118,7 @@ def test_cuts_are_uneven_and_blocks_are_gone() -> None:
 def test_a_trace_that_tells_no_shape_has_none() -> None:
     trace = run({})
     assert encode_models(trace.header) == {} == told(trace)[0]["built"]
-    with pytest.raises(ValueError, match="does not tell what its model is made of"):
+    with pytest.raises(ValueError, match="does not record what its model is made of"):
         CHARTS["model"].draw(trace)
     assert encode_models(replace(trace.header, model=made("plain")[1].header.model, dtype="something")) == {}
     for wrong in ({"widths": [3]}, {"groups": [[1], [-1], [2]]}):
@@ -230,7 +230,7 @@ def test_a_plain_model_s_pane_is_closed_and_holds_nothing_until_it_is_opened(dra
         and not drawn.page.locator(f"{PANE} .cut").count()
     )
     drawn.run(OPEN, told(run({})))
-    assert "does not tell what its model is made of" in drawn.text(PANE)
+    assert "does not record what its model is made of" in drawn.text(PANE)
     assert not drawn.page.locator(f"{PANE} details").is_visible()
 
 
@@ -319,7 +319,7 @@ def test_charts_have_what_was_found() -> None:
     assert list(there.marker.color) == flat and len(gone.x) == sum(
         not x for row in model["there"] for x in row
     )
-    with pytest.raises(ValueError, match="round by round"):
+    with pytest.raises(ValueError, match="recorded its rounds"):
         CHARTS["rounds"].draw(trace)
     rows, trace = reported(SEARCH)
     (line,) = CHARTS["rounds"].draw(trace, role="target").data

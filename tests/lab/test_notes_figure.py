@@ -92,14 +92,15 @@ def test_what_a_file_says_is_no_markup() -> None:
 
 def test_a_name_that_nobody_tells_is_refused_with_those_that_are_told() -> None:
     with pytest.raises(
-        ValueError, match=r"No part of this run tells 'lvl'; told are sure \(drafter\), .*level \(drafter\)"
+        ValueError,
+        match=r"No part of this run records 'lvl'; recorded are sure \(drafter\), .*level \(drafter\)",
     ):
         drawn("lvl")
-    with pytest.raises(ValueError, match="none tells anything"):
+    with pytest.raises(ValueError, match="none records any signals"):
         notes.figure(known("plain"), "mu")
     both = planted(1)
     both.header.tells["sampler"] = {"level": NOTES["level"]}  # type: ignore[index]
-    with pytest.raises(ValueError, match="drafter and sampler both tell 'level'"):
+    with pytest.raises(ValueError, match="drafter and sampler both record 'level'"):
         notes.figure(both, "level")
     assert notes.figure(both, "level", part="drafter").data
 

@@ -265,7 +265,7 @@ def test_a_file_of_two_runs_joins_them_from_disk(
     page.locator(".where", has_text="token 20 of 60").wait_for()
     page.locator(".headline h1", has_text=f"Step {writer(plain, 20)}").wait_for()
     page.locator(".headline h1", has_text=f"Step {writer(guessed, 20)}").wait_for()
-    assert page.title().endswith("greedy, beside draft model + greedy")
+    assert page.title().endswith("greedy, next to draft model + greedy")
     assert page.locator(".card-of-run th", has_text="content hash").count() == 2, "both runs are described"
     with pytest.raises(ValueError, match="all their steps"):
         export_html(plain, beside=guessed, first=2)

@@ -109,7 +109,7 @@ def test_the_chart_has_a_band_for_each_copy_and_the_rounds_of_the_last_loop() ->
     assert list(tp.x) == [x.n for x in known] and list(tp.y) == [x.tp for x in known]
     assert list(ip.y) == [x.ip for x in known] and list(wr.y) == [x.wr for x in known]
     short = toys.decode(toys.method(), count=3).sink
-    with pytest.raises(ValueError, match="No 4 tokens stand twice in what this run wrote"):
+    with pytest.raises(ValueError, match="No 4 tokens occur twice in what this run wrote"):
         chart.figure(short)
 
 

@@ -196,7 +196,7 @@ def test_a_vote_that_does_not_follow_is_told(lie: str) -> None:
 def test_a_matrix_stands_beside_its_tally() -> None:
     made = clear()
     made.sink.steps[-1].details = made.sink.steps[-1].details[1:]
-    assert any("stands without 'voted_texts'" in x for x in check(made.sink).problems)
+    assert any("is there without 'voted_texts'" in x for x in check(made.sink).problems)
 
 
 def test_a_measure_that_nobody_knows_is_named() -> None:

@@ -156,14 +156,14 @@ FORGED = {
         lambda b: column(b, "fine", lambda x: [*x[:3], x[3] + 1, *x[4:]]),
         "and the groups before it give",
     ),
-    "the order": (lambda b: column(b, "group", lambda x: x[::-1]), "do not stand one behind the other"),
+    "the order": (lambda b: column(b, "group", lambda x: x[::-1]), "do not follow one another"),
     "a score": (
         lambda b: column(b, "score", lambda x: [1.0, *x[1:]]),
         "above that of the text it goes on from",
     ),
     "the best": (
         lambda b: column(b, "score", lambda x: [x[0] - 9, *x[1:]]),
-        "do not stand with the best first",
+        "are not ordered with the best first",
     ),
     "what was left": (left_out, "for others that are worth less"),
     "a parent": (lambda b: replace(b, parents=[99, *b.parents[1:]]), "and the step before has 4"),

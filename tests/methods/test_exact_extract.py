@@ -174,17 +174,17 @@ def test_the_passage_stands_between_two_texts_and_the_last_of_each_counts() -> N
     for knobs, why in (
         (
             dict(passage_end="10 9"),
-            r"^exact_extract.passage_end does not stand in the prompt: give what stands there\.$",
+            r"^exact_extract.passage_end does not occur in the prompt: give a text that does\.$",
         ),
         (
             dict(passage_start="8", passage_end="6"),
-            r"^exact_extract.passage_start does not stand in the prompt before `passage_end`: give what",
+            r"^exact_extract.passage_start does not occur in the prompt before `passage_end`: give a text",
         ),
         (
             dict(passage_start="5", passage_end="9 2"),
             r"^exact_extract finds no whole token between `passage_start` and `passage_end`: move",
         ),
-        (dict(passage_end="x"), r"passage_end does not stand in the prompt"),
+        (dict(passage_end="x"), r"passage_end does not occur in the prompt"),
         (dict(end_token="99"), r"^exact_extract.end_token = 99: the ids of toy are 0 to 12\.$"),
     ):
         made = toys.method(strategy=("exact_extract", knobs))
@@ -266,12 +266,12 @@ TALLIES = {
         "among all spans",
     ),
     "one that is left out": (lambda x: only(x, *range(len(x) - 1)), "are the best"),
-    "another place of the passage": (lambda x: values(x, start=3), "in the prompt there stands"),
+    "another place of the passage": (lambda x: values(x, start=3), "the prompt has"),
     "a passage that is too long": (lambda x: values(x, length=99), "of a prompt of 13"),
     "a passage of a share": (lambda x: values(x, length=2.5), "its passage has 2.5 tokens"),
     "a passage far away": (lambda x: values(x, start=2**52), "of a prompt of 13"),
     "another end": (lambda x: values(x, end=OTHER), "it emitted"),
-    "other tokens": (lambda x: columns(x, tokens=[[1]] * len(x)), "in the prompt there stands"),
+    "other tokens": (lambda x: columns(x, tokens=[[1]] * len(x)), "the prompt has"),
     "a place of a share": (lambda x: columns(x, begin=[0.5] * len(x)), "it lists no spans with a place"),
     "a place outside": (lambda x: columns(x, begin=[2**40] * len(x)), "it names the span"),
     "a place that is missing": (

@@ -176,7 +176,7 @@ CHANGES = [
     ("scores", lambda x: x[::-1].copy() + 3, "and the scores are"),
     ("chance", lambda x: x[::-1].copy(), "the likeliest first|not the one that won"),
     ("tokens", lambda x: [x[0], x[0]], "does not name different tokens"),
-    ("place", lambda x: x + 100, "tells of other open places"),
+    ("place", lambda x: x + 100, "records other open places"),
 ]
 
 

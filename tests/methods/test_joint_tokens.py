@@ -226,7 +226,7 @@ def test_a_record_that_does_not_follow_is_told(corpus: Path) -> None:
             (texts, {"text": [None] * len(texts)}, {}),
             (lengths, {}, {"texts": 1}),
         ],
-        "not what is told of that length": [(lengths, {"joint": [1.0, 0.9]}, {})],
+        "not what is recorded of that length": [(lengths, {"joint": [1.0, 0.9]}, {})],
         "must hold entries of the type number": [(lengths, {}, {"written": "two"})],
         "which its declaration lacks": [(lengths, {"other": [0.0, 0.0]}, {})],
     }

@@ -171,7 +171,7 @@ def test_check_finds_labels_that_do_not_follow() -> None:
         ("lack a p", lambda x, y: y.columns.pop("p")),
         ("lack a label", entry("label", 0, None)),
         ("have a number that is not whole", entry("index", 0, 1.0)),
-        ("mentions of 6 that stand, and", lambda x, y: x.values.__setitem__("kept", 9)),
+        ("mentions of 6 that are kept, and", lambda x, y: x.values.__setitem__("kept", 9)),
         ("lacks the numbers that decide it", lambda x, y: y.columns.pop("other")),
         ("must hold entries of the type text", entry("text", 0, 3)),
         ("without an outcome", entry("outcome", 0, "duplicate")),
@@ -187,7 +187,7 @@ def test_check_finds_labels_that_do_not_follow() -> None:
         details[1:], rest = [], details[1:]  # after the threads
         change(rest)
         details += rest
-        assert any("of labels and then of mentions, once" in x for x in check(wrong).problems)
+        assert any("labels and then mentions, once" in x for x in check(wrong).problems)
 
 
 def test_labels_are_kept_at_every_level_and_stand_below_the_threads() -> None:

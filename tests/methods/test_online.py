@@ -365,7 +365,7 @@ def test_models_that_cannot_learn_here_are_refused_in_one_sentence() -> None:
         (
             large,
             "out_of_memory",
-            r"Learning toy \([\d,]+ parameters\) would take [\d,]+ MiB beside it; 2,048 are the limit: choose",
+            r"Learning toy \([\d,]+ parameters\) would take [\d,]+ MiB in addition; 2,048 are the limit: choose",
         ),
         (
             capped,

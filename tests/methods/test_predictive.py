@@ -191,7 +191,7 @@ def test_the_law_is_the_targets(sampler: str, branches: int) -> None:
     [
         ("head", 2, "is said to be 2 layers ahead"),
         ("ticks", 5, "and 6 of 6 layers were left to run"),
-        ("clock", 400, "its clocks stand at 400"),
+        ("clock", 400, "its clocks are at 400"),
         ("plain", 1, "and 1, and"),
         ("work", 1, "is said to have run 1 layers, and 6 and 9 of guesses are due"),
         ("exit", 2, "where no guess could end"),
@@ -226,7 +226,7 @@ def test_the_check_sees_a_pass_that_ran_again_what_a_branch_had_run() -> None:
         (
             6,
             {"layers": 2},
-            r"layers = 2: toy has 6 layers, and the exit stands in the middle or above; choose 3 to 5, or",
+            r"layers = 2: toy has 6 layers, and the exit must be in the middle or above; choose 3 to 5, or",
         ),
         (6, {"layers": 6}, r"layers = 6: toy has 6 layers"),
         (3, {"layers": 1}, r"choose 2 to 2, or 0 for the middle\."),

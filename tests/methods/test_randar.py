@@ -260,9 +260,9 @@ def test_what_does_not_fit_is_refused_in_one_sentence() -> None:
         (
             toys.raster_target(),
             randar(2),
-            "randar tells a model which cell comes next, and toy writes all in raster order: choose",
+            "randar gives a model the next cell, and toy writes all in raster order: choose",
         ),
-        (toys.any_order_target(), sjd, "waits to be told which cell comes next: choose the strategy randar"),
+        (toys.any_order_target(), sjd, "has to be given the next cell: choose the strategy randar"),
         (
             toys.any_order_target(),
             randar(2, sampler="mirostat"),

@@ -178,7 +178,7 @@ def test_the_law_is_the_targets(sampler: str) -> None:
     ("name", "value", "problem"),
     [
         ("head", 2, "is said to be 2 layers ahead"),
-        ("clock", 400, "its clocks stand at 400"),
+        ("clock", 400, "its clocks are at 400"),
         ("work", 1, "is said to have run 1 layers, and 6 and 6 of guesses are due"),
         ("exit", 3, "guesses run the layers"),
         ("exit", 6, "where no guess could end"),

@@ -255,7 +255,7 @@ def test_a_branch_has_the_same_future_and_a_fork_writes_on() -> None:
 
 @pytest.mark.parametrize(("name", "value", "said"), [
     ("standins", None, r"stand-ins None, and \[\["), ("standins", [[23, 0]], "stand-ins"), ("standins", [[23]], "no position"),
-    ("standins", [[23, 99]], "the id 99, one of which is none"), ("stale", 2, "does not settle each"),
+    ("standins", [[23, 99]], "the id 99, and one of them is none"), ("stale", 2, "does not settle each"),
     ("tokens", None, "does not settle each"),
 ])  # fmt: skip
 def test_check_derives_cells_and_stand_ins(name: str, value: Any, said: str) -> None:
@@ -283,12 +283,12 @@ def test_what_does_not_fit_is_refused_in_one_sentence() -> None:
         (
             toys.any_order_target(),
             zipar(2),
-            "zipar writes one token behind another, and toy waits to be told which cell comes next",
+            "zipar writes one token behind another, and toy has to be given the next cell",
         ),
         (
             toys.any_order_target(),
             Method(),
-            "draft_verify writes one token behind another, and toy waits .* the strategy randar",
+            "draft_verify writes one token behind another, and toy has to .* the strategy randar",
         ),
         (
             toys.raster_target(),

@@ -75,7 +75,7 @@ def test_odd_formulas_are_read_without_harm(toy: Any, tmp_path: Path) -> None:
         for first in (2**52, -1, 0.5, None):
             trace.steps[0].details[0].values["first"] = first
             assert len(emitted_sources(trace.header, trace.steps[0])) in (0, len(trace.steps[0].emitted))
-            assert any("in the prompt there stands" in x for x in check(trace).problems)
+            assert any("the prompt has" in x for x in check(trace).problems)
 
 
 BAD: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
@@ -125,7 +125,7 @@ BAD: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
         lambda: {"details": (TALLY, replace(MATRIX, marks=[[0, 0, "best"]] * 1025))},
         "the limit of 1024",
     ),
-    "without its tally": (lambda: {"details": (MATRIX,)}, "stands without 'rows'"),
+    "without its tally": (lambda: {"details": (MATRIX,)}, "is there without 'rows'"),
     "a matrix that is a tally": (lambda: {"form": replace(ROWS, at="")}, "is a matrix, declared as a tally"),
     "a tally that is none": (lambda: {"form": replace(FIELD, rows_of="field")}, "which is no tally"),
     "a row too few": (

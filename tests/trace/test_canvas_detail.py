@@ -119,12 +119,12 @@ HOSTILE: list[tuple[dict[str, Any], str]] = [
     (dict(edge=7), "edge is 7, which is no place within those"),
     (dict(cut=9), "cut is 9, which is behind no open place"),
     (dict(standins=[[7]]), "no position and id"),
-    (dict(standins=[[7, VOCAB]]), "one of which is none"),
+    (dict(standins=[[7, VOCAB]]), "and one of them is none"),
     (dict(vetoes=[Veto(7, 1 << 40)]), "outside the vocabulary"),
     (dict(witness=[-3]), "outside the vocabulary"),
     (
         dict(explored=Explored(8, [1], np.ones(1), np.zeros(0, int), np.zeros((1, 0)), np.zeros((1, 0)), [0], np.zeros(1), 0)),
-        "explored tells of other open places",
+        "explored records other open places",
     ),
 ]  # fmt: skip
 

@@ -70,7 +70,7 @@ LIES: list[tuple[Callable[[Step], Any], str]] = [
     (lambda s: setattr(s, "drafted", 4), "drafted is 4, but the tree has 3 nodes"),
     (lambda s: setattr(s, "accepted", 2), "accepted is 2"),
     (lambda s: setattr(s, "path", [0, 1]), "the path is [0, 1]"),
-    (lambda s: setattr(s, "n", 9), "n is 9, but 8 tokens stand before it"),
+    (lambda s: setattr(s, "n", 9), "n is 9, but 8 tokens come before it"),
     (lambda s: setattr(s.extra, "u", 0.51), "u = 0.51, outside its interval [0.3, 0.5)"),
     (lambda s: setattr(s.extra, "origin", "bonus"), "called 'bonus', but a token was rejected there"),
     (lambda s: s.tops.p.__setitem__((0, 1), 0.5), "p after node -1 adds up to 1.25"),
@@ -128,7 +128,7 @@ def test_the_limits_of_the_header_bind_the_text(toy):
     trace = Trace([toy.header(max_new_tokens=5, stop_tokens=[20]), toy.prefill(), *toy.steps("pdpd")])
     trace.seal(End("max_new_tokens", trace.emitted_ids[:], 4))
     problems = " ".join(check(trace).problems)
-    assert "6 tokens, where 5 were allowed" in problems and "a stop token stands before" in problems
+    assert "6 tokens, where 5 were allowed" in problems and "a stop token comes before" in problems
 
 
 def chain(toy: Any, accepted: int, **more: Any) -> Step:

@@ -55,7 +55,7 @@ def test_a_copy_of_another_token_is_seen() -> None:
         notes = {**step.draft.notes, "copied": [wrong, *step.draft.notes["copied"][1:]]}
         trace.steps[k] = replace(step, draft=replace(step.draft, notes=notes))
         problem = check(trace).problems[0]  # the hashes at the end disagree too
-        assert f"step {k}" in problem and f"copy of what stands at {wrong}" in problem
+        assert f"step {k}" in problem and f"copy of the token at {wrong}" in problem
 
 
 def test_an_answer_that_is_a_span_comes_from_its_passage() -> None:

@@ -56,8 +56,8 @@ def test_runs_of_one_model_have_one_hash(toy: SimpleNamespace, tmp_path: Path) -
         (replace(BLOCKS, values=[[1], [1]]), "has a row that is not one of values by sublayer"),
         (replace(PLAN, values=["a0"] * (ROUNDS + 1)), "must have at most 512 values"),
         (replace(ONE, values=[1, 2]), "must have at most 1 values"),
-        (replace(ONE, kind="grid"), "is a grid, and its values stand in a series"),
-        (replace(HEADS, kind="series"), "is a series, and its values stand in a grid"),
+        (replace(ONE, kind="grid"), "is a grid, and its values are in a series"),
+        (replace(HEADS, kind="series"), "is a series, and its values are in a grid"),
     ],
 )
 def test_what_fits_no_model_is_refused(toy: SimpleNamespace, finding: Finding, why: str) -> None:

@@ -80,7 +80,7 @@ LIES: list[tuple[Callable[[Any], Any], str]] = [
     ),
     (lambda r: setattr(r[2][0].ended[0], "thread", 5), "threads [5] ended"),
     (lambda r: r[3][0].ended.append(Ended(2, "stop_token")), "threads [0, 2, 2] ended"),
-    (lambda r: r[2].__setitem__(0, None), "it tells of no threads, and some were alive"),
+    (lambda r: r[2].__setitem__(0, None), "it records no threads, and some were alive"),
 ]
 
 
@@ -98,7 +98,7 @@ def test_what_texts_took_with_them_is_told_of_each_that_ended() -> None:
         assert not [*books.problems(record, emitted)]
     record, emitted = RUN[2]
     assert [*books.problems(record, emitted, [[], []])] == [
-        "its cache tells what 2 texts took with them, and 1 threads ended"
+        "its cache records what 2 texts took with them, and 1 threads ended"
     ]
 
 

@@ -121,8 +121,8 @@ WRONG: dict[str, tuple[Callable[[], list[list[Any]]], str]] = {
         lambda: [[twigs([0], [2.0])], [twigs([0], [1.0])]],
         "node 1 of twigs breaks score >= before(score)",
     ),
-    "the best is not first": (lambda: [[twigs([0, 0], [1.0, 2.0])]], "do not stand with the best first"),
-    "no score": (lambda: [[twigs([0], [None])]], "lack the numbers by which they stand"),  # type: ignore[list-item]
+    "the best is not first": (lambda: [[twigs([0, 0], [1.0, 2.0])]], "are not ordered with the best first"),
+    "no score": (lambda: [[twigs([0], [None])]], "lack the numbers that order them"),  # type: ignore[list-item]
     "a parent that does not live": (
         lambda: [[twigs([0, 0], [1.0, 0.5], 1)], [twigs([1], [3.0])]],
         "its twig 1 goes on from 2, and the step before has 1",

@@ -30,7 +30,7 @@ def cascade(args: argparse.Namespace) -> int:
     from decodescope.engine.bench.questions.questions import first_of_each_kind
 
     if args.draft is None:
-        raise Refusal("bench cascade needs a small model beside the large one: name it with --draft.")
+        raise Refusal("bench cascade needs a small model as well as the large one: name it with --draft.")
     methods = None if args.method is None else parse_methods(args.method, {})
     held: list[BenchQuestion] = []
 

@@ -64,7 +64,7 @@ def parse_transforms(words: list[str]) -> dict[str, str]:
         parse_transform_list(text)  # refuses what is no transform
         if name in wanted:
             raise Refusal(
-                f"--method {name} stands there twice: give each its own name, e.g. --method other={text}."
+                f"--method {name} is given twice: give each its own name, e.g. --method other={text}."
             )
         wanted[name] = text
     return wanted

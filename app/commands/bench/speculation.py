@@ -186,7 +186,7 @@ def spec_table(record: Mapping[str, Any]) -> list[str]:
     lines = [row(name, figures[name]) for name in names_by_gain(record) if name in figures]
     head = ("by Spec-Bench's arithmetic", *groups, "mean accepted", "overall")
     if not s["questions"]["spec_bench"]:
-        why = "These are not Spec-Bench's questions, so its published rows do not stand here."
+        why = "These are not Spec-Bench's questions, so its published rows are not shown here."
         return [table(head, lines) + f"\n{why} --questions question.jsonl, its own file, has them."]
     book, parts = load_published(), {x["method"] for x in s["contestants"].values()}
     lines += [row(f"{x['name']}, published, {x['gpu']}", x) for x in book["rows"] if x["method"] in parts]

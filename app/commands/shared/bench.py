@@ -93,7 +93,7 @@ def question_notes(settings: Mapping[str, Any], first_turns: bool) -> list[str]:
     count = asked["count"]
     later = asked["later_turns"]
     having = asked["with_later"]
-    turns = "All turns were asked; a method's own answers stand in its later prompts." if later else ""
+    turns = "All turns were asked; a method's own answers are part of its later prompts." if later else ""
     turns = skipped_turns_sentence(later, having, count) if first_turns else turns
     return [" ".join(x for x in (template_sentence(count if settings["chat"] else 0, count), turns) if x)]
 
@@ -107,7 +107,7 @@ def parse_methods(
         name, method = parse_method(word, known, draws)
         if name in methods:
             raise Refusal(
-                f"--method {name} stands there twice: give each its own name, e.g. --method other={name}."
+                f"--method {name} is given twice: give each its own name, e.g. --method other={name}."
             )
         methods[name] = method
     return methods

@@ -105,7 +105,7 @@ def decode_prompt(
     notes = [] if target is not None else recording_option_notes(args)
     reference = target is not None and (getattr(args, "reference", None) or False)
     if reference and args.trace_level == "summary":
-        what = "the model that reads along" if reference == "model" else "a full cache beside the target's"
+        what = "the model that reads along" if reference == "model" else "a full reference cache"
         raise Refusal(
             f"--trace-level summary records nothing of {what}: leave --reference or --trace-level out."
         )

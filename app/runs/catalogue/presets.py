@@ -193,7 +193,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "entropy_turns": Preset(
         "Two models by entropy",
-        "While its last laws are narrow a small model writes, at hard places the large one. The text may differ.",
+        "A small model writes while its distributions are narrow, and the large one at hard places. The text may differ.",
         {"strategy": "switch", "router": "entropy", "sampler": ["greedy"]},
         {"router": {"tau": 2.0, "min_turn_tokens": 4}},
     ),
@@ -250,7 +250,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "canvas": Preset(
         "Canvas, by confidence",
-        "A masked text is filled in any order: each pass settles the places of which the model is sure. The text may differ.",
+        "A masked text is filled in any order: each pass commits the places that the model is sure of. The text may differ.",
         {"strategy": "masked", "unmasking": "threshold", "sampler": ["greedy"]},
         models=MASKED,
     ),
@@ -270,7 +270,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "picture": Preset(
         "Picture, rows side by side",
-        "A digit of 8 x 8 cells: a row begins when three cells above it stand. Ask for one of 0 to 9. The text may differ.",
+        "A digit of 8 x 8 cells: a row begins when three cells above it are there. Ask for one of 0 to 9. The text may differ.",
         {"strategy": "zipar", "sampler": ["temperature"]},
         models=DIGITS,
     ),
@@ -361,7 +361,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "gear": Preset(
         "GEAR, 2 bits",
-        "Two bits a number as in KIVI; outliers stand beside them, and a low-rank part mends the rest. The text may differ.",
+        "Two bits a number as in KIVI; outliers are exact, and a low-rank part corrects the rest. The text may differ.",
         {"drafter": "none", "kv_compression": "gear", "sampler": ["greedy"]},
     ),
     "minicache": Preset(
@@ -424,7 +424,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "grammar": Preset(
         "A record, by a grammar",
-        "Tokens of which no record can be made any more are taken out, and the likeliest of the others is written.",
+        "Tokens that can no longer become a record are removed, and the likeliest of the others is written.",
         {"drafter": "none", "sampler": ["grammar", "greedy"]},
         {"grammar": {"definition": RECORD}},
     ),
@@ -446,12 +446,12 @@ PRESETS: dict[str, Preset] = {
     ),
     "nest": Preset(
         "NEST, a text to quote from",
-        "The target's law is mixed with what followed similar states in a text that it has read. The text changes.",
+        "The target's distribution is mixed with what followed similar states in a text that it has read. The text changes.",
         {"drafter": "rest", "guidance": "nest", "sampler": ["greedy"]},
     ),
     "rapid": Preset(
-        "RAPID, retrieved beside",
-        "The model reads the best pieces of the prompt once more, alone, and moves its law towards that. The text changes.",
+        "RAPID, with retrieval",
+        "The model also reads the best pieces of the prompt alone, and moves its distribution towards that. The text changes.",
         {"drafter": "none", "guidance": "rapid", "sampler": ["greedy"]},
         {"guidance": {"budget": 64, "window": 16, "question_tokens": 24}},
         models={"short": "lab"},

@@ -267,7 +267,7 @@ def _load_models(play: RunService, header: Header, name: str) -> dict[str, Model
         if models[role].fingerprint != recorded_as.get("fingerprint"):
             raise RequestRefusal(
                 f"Run {name} was made with the {role} model {str(recorded_as.get('name', '?'))[:80]}, and the one of that name "
-                "here has other weights: run the methods on one prompt anew."
+                "here has other weights: run the methods on one prompt again."
             )
     return models
 

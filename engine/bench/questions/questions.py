@@ -66,7 +66,7 @@ def read_questions(path: str | Path) -> tuple[list[BenchQuestion], dict[str, Any
             first = seen.setdefault(question.id, number)
             if first != number:
                 raise LabBenchError(
-                    f"question_id {question.id!r} stands in line {first} already: give each its own."
+                    f"question_id {question.id!r} is in line {first} already: give each its own."
                 )
             questions.append(question)
         except LabBenchError as error:

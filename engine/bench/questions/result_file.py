@@ -140,7 +140,7 @@ class ResultFile:
             settings = record.get("settings") if i == 0 and isinstance(record, dict) else None
             if not (isinstance(settings, dict) if i == 0 else self.result.accepts_line(record)):
                 raise LabBenchError(
-                    f"Line {i + 1} of {self.part} is not of a measurement: move the file away and begin anew."
+                    f"Line {i + 1} of {self.part} is not of a measurement: move the file away and begin again."
                 )
             if settings is not None:
                 self._check_settings(settings)

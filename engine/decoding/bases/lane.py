@@ -576,7 +576,7 @@ class Lane:
     def open_side_lane(self, role: str) -> Iterator[Lane]:
         """A lane of its own for the model of `role`. On exit its cache is freed, and its passes are added to those of this
         lane."""
-        assert self.open is not None, "nobody told this lane where to find other models"
+        assert self.open is not None, "this lane does not know where to find other models"
         with temporary_lane(self.open(role, Needs())) as lane:
             yield lane
             self.passes += lane.take_passes()

@@ -95,7 +95,9 @@ class Draft:
         if len(self.parents) != len(self.tokens):
             raise ValueError(f"a draft of {len(self.tokens)} tokens has {len(self.parents)} parents")
         if self.kind != "onehot" and (self.q is None or self.q_row is None):
-            raise ValueError(f"a draft of kind {self.kind!r} must say which law each node was drawn from")
+            raise ValueError(
+                f"a draft of kind {self.kind!r} must say which distribution each node was drawn from"
+            )
 
     @classmethod
     def chain(cls, tokens: list[int], **more: Any) -> Draft:

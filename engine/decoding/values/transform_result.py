@@ -88,11 +88,11 @@ class TransformCache:
             return None
         except (OSError, ValueError, RecursionError) as error:  # a TraceError is one
             why = str(error).rstrip(".") if isinstance(error, TraceError) else str(error)[:120]
-            self.remarks.append(f"{self.path} is damaged ({why}), so {words} was done anew.")
+            self.remarks.append(f"{self.path} is damaged ({why}), so {words} was done again.")
             return None
         self.taken = True
         self.remarks.append(
-            f"{words} was not done anew: an earlier load left what it ended with in {self.path}."
+            f"{words} was not done again: an earlier load left what it ended with in {self.path}."
         )
         return gates, kept.findings
 
@@ -109,7 +109,7 @@ class TransformCache:
             _remove_old_files(self.path.parent)
         except OSError as error:
             self.remarks.append(
-                f"{words} is not kept in {self.path.parent} ({error}): the next load does it anew."
+                f"{words} is not kept in {self.path.parent} ({error}): the next load does it again."
             )
         finally:
             with contextlib.suppress(OSError):

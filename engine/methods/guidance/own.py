@@ -10,6 +10,6 @@ from decodescope.engine.decoding.bases.guidance import Guidance
 class Own(Guidance):
     """The target's logits, unchanged. It costs nothing, because it is never called."""
 
-    title = "The target's own law"
+    title = "No guidance"
     source = "ancestral sampling"
     own = True

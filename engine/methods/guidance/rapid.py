@@ -44,7 +44,7 @@ class Rapid(Guidance):
 
     title = "RAPID"
     source = "Chen et al. 2025, arXiv:2502.20330; John-AI-Lab/RAPID, src/utils.py and src/rag.py"
-    caution = "It helps where the answer stands in a few windows of the prompt; a question about all of it loses by it."
+    caution = "It helps if the answer is in a few windows of the prompt; it harms a question about all of it."
     lanes = ("short",)
     tells: ClassVar[dict[str, Note]] = {
         "second_gap": Note(

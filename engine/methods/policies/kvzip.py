@@ -92,8 +92,9 @@ class KVzip(PrefillEviction):
         if method.adaptive_depth.skipped_kv not in LACKING:
             return None
         return (
-            f"{self.name} ranks the entries of all layers together, and under the gap {method.adaptive_depth.skipped_kv} of "
-            f"{method.adaptive_depth.name} layers lack entries; choose adaptive_depth all_layers, or the policy h2o."
+            f"{self.name} ranks the entries of all layers together, and with skipped_kv = "
+            f"{method.adaptive_depth.skipped_kv} of {method.adaptive_depth.name} layers lack entries; choose adaptive_depth "
+            "all_layers, or the policy h2o."
         )
 
     @property

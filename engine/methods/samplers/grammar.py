@@ -81,7 +81,7 @@ class Grammar(Sampler):
     def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> GrammarPath:
         if alphabet is None:
             raise ParamError(
-                "grammar has to know what ids stand for, and this model has no tokenizer: leave the sampler out."
+                "grammar needs the texts of ids, and this model has no tokenizer: leave the sampler out."
             )
         return Recogniser(self.definition, self.dialect, alphabet).root
 

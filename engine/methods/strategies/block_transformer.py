@@ -65,7 +65,8 @@ class BlockTransformer(Strategy):
         if head.shape["block_length"] != spec.block_length:
             reads = f"heads/{KIND} reads blocks of {head.shape['block_length']} tokens"
             raise EngineFault(
-                "bad_input", f"{reads} and {spec.name} writes blocks of {spec.block_length}: train both anew."
+                "bad_input",
+                f"{reads} and {spec.name} writes blocks of {spec.block_length}: train both again.",
             )
         lane = Lane(LANE, head.decoder(spec), CachePolicy(), executor=s.target.executor)
         s.lanes[LANE] = lane

@@ -83,7 +83,7 @@ class ContrastiveSearch(Strategy):
 
     title = "Contrastive search"
     source = "Su et al. 2022, NeurIPS, arXiv:2202.06417, section 4; yxuansu/SimCTG, simctg/utlisgpt.py"
-    caution = "Where all states of a model are alike the penalty tells its candidates hardly apart."
+    caution = "If all states of a model are alike, the penalty hardly distinguishes its candidates."
     needs: ClassVar[Needs] = Needs(hidden=frozenset({"final"}))
     uses = frozenset({"prompt_compression", "policy", "kv_compression"})
     lossless = False

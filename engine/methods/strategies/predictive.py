@@ -85,7 +85,7 @@ class Predictive(Strategy):
         if count < 2:
             return f"predictive begins a token while another's last layers run, and {spec.name} has one; choose draft_verify."
         reach = f"choose {-(-count // 2)} to {count - 1}, or 0 for the middle"
-        return f"predictive.layers = {d}: {spec.name} has {count} layers, and the exit stands in the middle or above; {reach}."
+        return f"predictive.layers = {d}: {spec.name} has {count} layers, and the exit must be in the middle or above; {reach}."
 
     def exit_layer(self, spec: ModelSpec) -> int:
         """d: the number of layers that a token has run when the exit guesses the next ones."""

@@ -125,7 +125,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         )
     if not isinstance(config.get("base"), str):
         raise LoadError(
-            f"{path} does not say of which model it is: base must be that model's fingerprint; train it again."
+            f"{path} does not say which model it is for: base must be that model's fingerprint; train it again."
         )
     if not isinstance(rows, dict) or not all(
         isinstance(x, list) and all(type(i) is int for i in x) for x in rows.values()

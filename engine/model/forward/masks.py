@@ -100,8 +100,8 @@ class PassMasks:
             return store.positions()[:, :, None] < self.feed.positions[:, None, :, None]
         if seen.shape[1:] != (self.feed.length, store.n):
             raise ValueError(
-                f"layer {store.layer}: {store.n} entries are held and {self.feed.length} rows fed, and what they see is told "
-                f"as {list(seen.shape[1:])}: tell it for each row and entry."
+                f"layer {store.layer}: {store.n} entries are held and {self.feed.length} rows fed, and what they "
+                f"see has the shape {list(seen.shape[1:])}: give it for each row and entry."
             )
         return seen[:, None]
 

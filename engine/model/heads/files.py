@@ -245,21 +245,21 @@ def _shape(config: Config, folder: Path, spec: ModelSpec) -> dict[str, int]:
             )
     if said["d"] != spec.d_model:
         raise LoadError(
-            f"{folder} reads states of width {said['d']}, those of {spec.name} have {spec.d_model}; train it anew."
+            f"{folder} reads states of width {said['d']}, those of {spec.name} have {spec.d_model}; train it again."
         )
     for name in NETS[kind].of_target:
         if said[name] != getattr(spec, name):
             raise LoadError(
-                f"{folder} has {name} = {said[name]}, {spec.name} has {getattr(spec, name)}; train it anew."
+                f"{folder} has {name} = {said[name]}, {spec.name} has {getattr(spec, name)}; train it again."
             )
     for name, does in (("vocab", "writes"), ("own_embed", "reads")):
         if said.get(name, 0) not in (0, spec.vocab):
             raise LoadError(
-                f"{folder} {does} {said[name]} ids, {spec.name} knows {spec.vocab}; train it anew."
+                f"{folder} {does} {said[name]} ids, {spec.name} knows {spec.vocab}; train it again."
             )
     if not said.get("layer", 1) < spec.n_layers:
         raise LoadError(
-            f"{folder} leaves after layer {said['layer']} of the {spec.n_layers} of {spec.name}; train it anew."
+            f"{folder} leaves after layer {said['layer']} of the {spec.n_layers} of {spec.name}; train it again."
         )
     if (
         said.get("n_heads", said.get("n_kv_heads", 1)) % said.get("n_kv_heads", 1)

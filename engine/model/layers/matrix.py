@@ -26,7 +26,7 @@ from decodescope.engine.kernels.formats import PackedRows
 
 # numbers of a float32 matrix up to which the plain product is no slower: the packed one takes 14 us to start
 SMALL = 1 << 16
-READ_ONLY = "This weight is stored in few bits and cannot be written to: store `unpack` of it anew."
+READ_ONLY = "This weight is stored in few bits and cannot be written to: store `unpack` of it again."
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

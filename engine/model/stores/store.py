@@ -301,7 +301,7 @@ class LayerStore:
         """The store as it was when it held `start` entries, for at most `rows` further rows; on leaving they are forgotten and
         what they overwrote is back. Nothing was evicted (`in_order`), and nothing is pending."""
         assert self._pos is None and self.m == 0 and start <= self.n, (
-            "entries stand in order, and none is pending"
+            "entries are in order, and none is pending"
         )
         n, over = self.n, min(rows, self.n - start)
         before = [table.narrow(axis, start, over).clone() for table, axis in self._tables()]

@@ -339,7 +339,7 @@ def _check_same_context(began: Method, last: Method) -> None:
         raise MethodError(
             f"A fork goes on behind the prompt that its run read, "
             f"so its prompt compression stays {began.prompt_compression.name}, as it was set: "
-            f"choose that one, or run the prompt anew with {last.prompt_compression.name}."
+            f"choose that one, or run the prompt again with {last.prompt_compression.name}."
         )
 
 

@@ -84,7 +84,7 @@ def derive(
     count = 0 if step.draft is None else len(step.draft.tokens)
     if not 0 <= node <= count or (node == count and step.extra is None):
         raise ParamError(
-            f"node = {node}: the step has {count + (step.extra is not None)} nodes beside the root."
+            f"node = {node}: the step has {count + (step.extra is not None)} nodes besides the root."
         )
     if change.u is not None and not 0 <= change.u <= 1:
         raise ParamError(f"u = {change.u:g}: must lie in [0, 1].")

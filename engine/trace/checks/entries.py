@@ -67,12 +67,12 @@ class CacheValidator:
                 self._aside += sum(x.entries for x in change.augmented or [])
                 if any(x.at > n for x in change.augmented or []):
                     self._report(
-                        where, f"its cache has something behind a text of {n} tokens that stands for none"
+                        where, f"its cache has an entry behind a text of {n} tokens that belongs to no token"
                     )
                 if change.reference is not None and len(change.reference.drift) != change.appended:
                     rows = len(change.reference.drift)
                     self._report(
-                        where, f"its cache tells the drift of {rows} rows, and it took up {change.appended}"
+                        where, f"its cache records the drift of {rows} rows, and it took up {change.appended}"
                     )
                 self._enter(where, change, n)
 
@@ -203,7 +203,7 @@ class CacheValidator:
             ] = True
         cut = np.where(here & ~left, entries, np.inf).min(2)
         if not np.array_equal(np.isnan(scores.cut), ~here.any(2)) or (cut != scores.cut)[here.any(2)].any():
-            self._report(where, "its cache tells another threshold than the lowest score that stayed")
+            self._report(where, "its cache records another threshold than the lowest score that stayed")
         if (np.where(here & left, entries, -np.inf) > cut[..., None]).any():
             self._report(where, "its cache let an entry go that scored more than one that stayed")
         first, newest = self._protected

@@ -47,14 +47,14 @@ class TickValidator:
         if notes is None:
             return self.lose()
         if step.draft is None or any(type(notes.get(name)) is not int for name in NAMES):
-            yield f"its strategy tells of ticks, and not of {', '.join(NAMES)} in whole numbers"
+            yield f"its strategy records ticks, and not {', '.join(NAMES)} in whole numbers"
             return self.lose()
         layers = self._layers
         d = notes["exit"]
         head = notes["head"]
         beyond = layers - d
         if not 0 < beyond < layers or (self._ticks == "branches" and beyond > d):
-            yield f"its exit stands behind layer {d} of {layers}, where no guess could end with the token that it follows"
+            yield f"its exit is behind layer {d} of {layers}, where no guess could end with the token that it follows"
             return self.lose()
         if self._due is not None and head != self._due:
             yield f"its token is said to be {head} layers ahead, and by the step before it is {self._due}"
@@ -100,7 +100,7 @@ class TickValidator:
         if self._counted and (clock, notes["plain"]) != (
             due := (layers * self._tokens - self._ahead, layers * self._tokens)
         ):
-            yield f"its clocks stand at {clock} and {notes['plain']}, and {self._tokens} tokens give {due[0]} and {due[1]}"
+            yield f"its clocks are at {clock} and {notes['plain']}, and {self._tokens} tokens give {due[0]} and {due[1]}"
         if notes["work"] != ticks + sum(others):
             yield f"it is said to have run {notes['work']} layers, and {ticks} and {sum(others)} of guesses are due"
         bars = [bar[1:3] for bar in notes.get("flight") or ()]

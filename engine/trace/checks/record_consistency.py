@@ -162,7 +162,7 @@ def _validate_tree(draft: DraftTree, vocab: int) -> int:
     for node, parent in enumerate(draft.parents):
         if not -1 <= parent < node:
             raise TraceError(
-                f"draft.parents.{node} is {parent}: a parent stands before its children, -1 is the root"
+                f"draft.parents.{node} is {parent}: a parent comes before its children, -1 is the root"
             )
     validate_probabilities(draft.q, "draft.q")
     validate_probabilities(draft.u or (), "draft.u")
@@ -233,7 +233,7 @@ def _validate_full_distributions(fields: Fields, drafted: Sequence[int]) -> None
         rows, vocab = fields.logits.shape
         if rows != nodes + 1:
             raise TraceError(f"fields.logits has {rows} rows for {nodes} drafted nodes and the root")
-        validate_ids(drafted, vocab, "fields.logits, beside draft.tokens,")
+        validate_ids(drafted, vocab, "fields.logits, next to draft.tokens,")
         if (
             not vocab or not np.isfinite(fields.logits.max(1)).all()
         ):  # one token may be at minus infinity, not all; nan spreads
@@ -455,7 +455,7 @@ def _validate_scores(scores: Scores, where: str) -> None:
         if scores.lost.shape != scores.cut.shape or not np.array_equal(
             np.isnan(scores.lost), np.isnan(scores.cut)
         ):
-            raise TraceError(f"{where}.lost does not tell of the layers of which cut does")
+            raise TraceError(f"{where}.lost does not cover the layers that cut covers")
         validate_range(scores.lost[~np.isnan(scores.lost)], 0, 1 + EPS, f"{where}.lost")
 
 
@@ -467,13 +467,13 @@ def _reference(reference: ReferenceRecord, where: str) -> None:
     validate_range(reference.drift, 0, np.finfo(reference.drift.dtype).max, f"{where}.drift")
     if len(reference.drift) != len(reference.lost_mass):
         raise TraceError(
-            f"{where} tells the drift of {len(reference.drift)} rows, and the lost mass of {len(reference.lost_mass)}"
+            f"{where} records the drift of {len(reference.drift)} rows, and the lost mass of {len(reference.lost_mass)}"
         )
     validate_array(reference.said, f"{where}.said", 1, "iu")
     validate_range(reference.said, 0, (1 << 31) - 1, f"{where}.said")
     if len(reference.said) != len(reference.drift):
         raise TraceError(
-            f"{where} tells the drift of {len(reference.drift)} rows, and what is said behind {len(reference.said)}"
+            f"{where} records the drift of {len(reference.drift)} rows, and what is said behind {len(reference.said)}"
         )
     if reference.cut_mass is not None:
         validate_array(reference.cut_mass, f"{where}.cut_mass", 2, "f")

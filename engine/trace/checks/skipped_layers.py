@@ -71,7 +71,7 @@ def _check_routing(one: Pass, layers: int) -> Iterator[str]:
     if one.routed is None:
         return
     if len(one.routed) != layers:
-        yield f"a pass tells of its rows in {len(one.routed)} layers, of {layers}"
+        yield f"a pass records its rows in {len(one.routed)} layers, of {layers}"
         return
     for block, said in (("attn", one.attn), ("ffn", one.ffn)):
         ran = [i for i in range(layers) if one.running_rows(i, block)]

@@ -48,7 +48,7 @@ def _check_texts(answers: TallyDetail, step: Step) -> Iterator[str]:
         yield f"its origins are {step.origins}, and the {'small' if kept else 'large'} model's answer counts"
     rows = sum(x.tokens * (x.batch or 1) for x in step.passes if x.lane == "draft")
     if step.passes and rows != answers.values["read"]:
-        yield f"the small model's passes had {rows} rows, and {answers.values['read']} are told"
+        yield f"the small model's passes had {rows} rows, and {answers.values['read']} are recorded"
 
 
 def _check_votes(answers: TallyDetail) -> Iterator[str]:

@@ -52,6 +52,6 @@ def copied_problems(header: Header, step: Step, text: Sequence[int]) -> Iterator
         if place is None or draft is None:
             continue
         if type(place) is not int or not 0 <= place < len(text):
-            yield f"node {node} is a copy of what stands at {place}, in a text of {len(text)} tokens"
+            yield f"node {node} is a copy of the token at {place}, in a text of {len(text)} tokens"
         elif text[place] != draft.tokens[node]:
-            yield f"node {node} holds {draft.tokens[node]} as a copy of what stands at {place}, and there stands {text[place]}"
+            yield f"node {node} holds {draft.tokens[node]} as a copy of the token at {place}, and that token is {text[place]}"

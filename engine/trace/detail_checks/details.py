@@ -127,7 +127,7 @@ def _check_copies(read: TallyReading, header: Header) -> Iterator[str]:
         places, tokens = read.sources(index), read.tokens(index)
         stand = [None if x is None or x >= len(header.prompt) else int(header.prompt[x]) for x in places]
         if stand != tokens:
-            yield f"row {index + 1} of {read.detail.name} holds {tokens}, and in the prompt there stands {stand}"
+            yield f"row {index + 1} of {read.detail.name} holds {tokens}, and the prompt has {stand}"
 
 
 def canvas_reading(

@@ -47,7 +47,7 @@ def _passes_problem(passes: list[TallyDetail]) -> str:
         if any(one.values.get(x) != shared.get(x) for x in SHARED) or one.values.get("index") != number:
             return f"its pass {number} does not go on from the one before it"
     if shared.get("passes") != len(passes) or type(shared.get("room")) is not int:
-        return f"it tells of {shared.get('passes')} passes with room for {shared.get('room')}, and has {len(passes)}"
+        return f"it records {shared.get('passes')} passes with room for {shared.get('room')}, and has {len(passes)}"
     return ""
 
 

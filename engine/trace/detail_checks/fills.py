@@ -151,7 +151,7 @@ class FillValidator:
         if knobs.get("cut_after_end") is True and bars is not None:
             cut = find_cut(fill.open, fill.candidate, confidence_of(fill), bars, self._header.stop_tokens)
         if cut != fill.cut:
-            yield f"it drops what stands from {fill.cut} on, and by its candidates {cut} is due"
+            yield f"it drops everything from {fill.cut} on, and by its candidates {cut} is due"
         again = _places_to_remask(numbers, fill, canvas) if derive is _revise_due else None
         if count != fill.count:
             yield f"it commits the {fill.count} best, and by its selector {count} are due"
@@ -219,7 +219,7 @@ def _apply_commit(fill: CanvasDetail, canvas: _CanvasState) -> Iterator[str]:
         if fill.reopened is not None:
             canvas.written[place] = token, column.get(place, 0.0)
         elif canvas.tokens.setdefault(place, token) != token:
-            yield f"it commits token {token} at {place}, where token {canvas.tokens[place]} stands for good"
+            yield f"it commits token {token} at {place}, where token {canvas.tokens[place]} is final"
     for place in fill.reopened or []:
         if canvas.written.pop(place, None) is None:
             yield f"it masks {place} again, where nothing was written that may change"
@@ -241,7 +241,7 @@ def _check_emission(step: Step, canvas: _CanvasState) -> Iterator[str]:
     """Check that the text goes on with the contiguous tokens after it."""
     due = contiguous_tokens(canvas.tokens, canvas.start + canvas.emitted)
     if step.emitted != due[: len(step.emitted)]:
-        yield f"it emitted {step.emitted}, and what stands behind the text is {due}"
+        yield f"it emitted {step.emitted}, and what follows the text is {due}"
     canvas.emitted += len(step.emitted)
 
 

@@ -37,7 +37,7 @@ def joint_problems(detail: TallyDetail, step: Step, knobs: Mapping[str, Any]) ->
         or not 1 < written <= len(best)
         or not _is_close(texts.values.get("best"), best[written - 1])
     ):
-        yield f"its best text has {texts.values.get('best')}, which is not what is told of that length"
+        yield f"its best text has {texts.values.get('best')}, which is not what is recorded of that length"
     elif type(chosen) is not int or not 1 <= chosen <= len(rows):
         yield f"it wrote text {chosen} of {len(rows)}"
     elif step.emitted != rows[chosen - 1][: len(step.emitted)] or not step.emitted:

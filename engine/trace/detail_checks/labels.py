@@ -43,13 +43,13 @@ def labels_problems(details: Sequence[Detail], tree: ThreadTree, text: Text | No
     yield from _outcome_problems(mentions)
     values, kept = getattr(details[0], "values", {}), sum(x["outcome"] in STAND for x in mentions)
     if [values.get("mentions"), values.get("kept")] != [len(mentions), kept]:
-        yield f"it tells of {values.get('kept')} mentions of {values.get('mentions')} that stand, and {kept} do"
+        yield f"it records {values.get('kept')} mentions of {values.get('mentions')} that are kept, and {kept} do"
 
 
 def _tallies_problem(details: Sequence[Detail], threads: int) -> str:
     """Why the tallies cannot be followed; "": they can."""
     if [x.name for x in details] != [LABELS, MENTIONS]:
-        return "it does not tell of labels and then of mentions, once"
+        return "it does not record labels and then mentions, once"
     for one in details:
         columns = one.columns if isinstance(one, TallyDetail) else {}
         for name in (*WHOLE[one.name], *OTHERS[one.name]):

@@ -66,7 +66,7 @@ class LineValidator:
             return
         if len(details) != 1:
             self.lose()
-            yield f"it tells of {len(details)} rounds, and a step of a text written by lines is one"
+            yield f"it records {len(details)} rounds, and a step of a text written by lines is one"
             return
         self._rounds += 1
         wrong = self._record_problem(details[0])
@@ -107,7 +107,7 @@ class LineValidator:
             after = x["after"]
             whole = type(at) is int and type(stays) is int and 0 <= at < n and 0 <= stays <= n - at
             if not whole or (after is not None and (not _are_scores(after) or len(after) != n - at)):
-                return f"a line was proposed before line {at} of {n} that cannot stand there"
+                return f"a line was proposed before line {at} of {n} that cannot be there"
         if sum(x["outcome"] in COME for x in record.rows) + bool(record.written) != 1:
             return "it did not write or insert one line"
         return ""
@@ -133,7 +133,7 @@ class LineValidator:
         for x in record.rows:
             recorded = {name: x[name] for name in ("first", *GAINS)}
             if recorded != (due := _expected_gain(x, record, tau)):
-                yield f"of the line proposed before line {x['at']} it tells {recorded}, and {due} follows"
+                yield f"of the line proposed before line {x['at']} it records {recorded}, and {due} follows"
         standing = self._line_context(knobs, float(like))
         lines = [None if standing is None else self._line(x["text"], standing) for x in record.rows]
         self.checked += len(lines)
@@ -146,7 +146,7 @@ class LineValidator:
         ]
         for x, due_verdict, outcome in zip(record.rows, verdicts, settle_outcomes(verdicts), strict=True):
             if x["outcome"] != outcome:
-                yield f"the line proposed before line {x['at']} is told as {x['outcome']!r}, and {outcome!r} follows"
+                yield f"the line proposed before line {x['at']} is recorded as {x['outcome']!r}, and {outcome!r} follows"
             elif x["stays"] != due_verdict.stays:
                 yield (
                     f"it leaves {x['stays']} lines behind the one proposed before line {x['at']}, and {due_verdict.stays} "

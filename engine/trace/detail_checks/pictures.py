@@ -63,7 +63,7 @@ class PictureValidator:
         if self._whole:
             due = contiguous_tokens(picture.tokens, picture.start + picture.emitted)
             if step.emitted != due[: len(step.emitted)]:
-                yield f"it emitted {step.emitted}, and what stands behind the text is {due}"
+                yield f"it emitted {step.emitted}, and what follows the text is {due}"
             picture.emitted += len(step.emitted)
 
     def _begin_picture(self, step: Step, fill: CanvasDetail) -> _PictureState:

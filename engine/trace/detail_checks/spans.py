@@ -94,7 +94,7 @@ def _check_prompt_tokens(read: TallyReading, spans: list[ListedSpan], prompt: Se
         if not (begin >= 0 and size >= 1 and begin + size <= length):
             yield f"it names the span {[begin, size]} of a passage of {length} tokens"
         elif tokens != (due := list(prompt[start + begin : start + begin + size])):
-            yield f"the span {[begin, size]} holds {tokens}, and in the prompt there stands {due}"
+            yield f"the span {[begin, size]} holds {tokens}, and the prompt has {due}"
 
 
 def _check_losses(read: TallyReading, spans: list[ListedSpan], matrix: MatrixReading) -> Iterator[str]:

@@ -41,7 +41,7 @@ class ThreadValidator:
         if not self._known or (record is None and not self._rounds):
             return
         wrong = (
-            "it tells of no threads, and some were alive" if record is None else self._record_problem(record)
+            "it records no threads, and some were alive" if record is None else self._record_problem(record)
         )
         if record is None or wrong:
             self.lose()
@@ -51,7 +51,7 @@ class ThreadValidator:
         self._rounds += 1
         self.checked += len(record.alive)
         if len(freed) not in (0, len(record.ended)):
-            yield f"its cache tells what {len(freed)} texts took with them, and {len(record.ended)} threads ended"
+            yield f"its cache records what {len(freed)} texts took with them, and {len(record.ended)} threads ended"
             freed = ()
         for i, (ended, places) in enumerate(zip(record.ended, freed, strict=False)):
             others = [*self._order.alive, *(self._order.strands[x.thread] for x in record.ended[i + 1 :])]

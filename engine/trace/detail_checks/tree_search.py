@@ -187,7 +187,7 @@ def _candidate_problems(reading: TreeReading, growth: Growth) -> Iterator[str]:
             or not all(0 <= p <= 1 + 1e-9 for p in priors)
             or not math.isclose(sum(priors), 1, abs_tol=1e-6)
         ):
-            yield f"the candidates of node {node} do not stand with the likeliest first, or do not sum to 1"
+            yield f"the candidates of node {node} are not ordered with the likeliest first, or do not sum to 1"
 
 
 def _text_problems(judged: TallyDetail) -> Iterator[str]:

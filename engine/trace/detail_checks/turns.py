@@ -166,7 +166,7 @@ def _block_problem(detail: TallyDetail) -> str:
     if detail.columns["lane"] != ["small"] * n + ["large"] * (len(detail) - n):
         return f"{n} tokens of the small model are due in its block, and one of the large one at most"
     if asked != n + (gave_up is not None):
-        return f"the small model was asked about {asked} places, and its block of {n} tokens tells of others"
+        return f"the small model was asked about {asked} places, and its block of {n} tokens records others"
     numbers = [x for name in ("sure", "loss", "choice") for x in detail.columns[name][:n]]
     if any(x is None for x in numbers):
         return "its block has other numbers than it has tokens"

@@ -26,7 +26,7 @@ class VetoValidator:
         text: the grammar, or nothing."""
         if not isinstance(text, str) or not text.strip():
             if fill.vetoes is not None or fill.witness is not None:
-                yield "it tells of a grammar, and its strategy has none"
+                yield "it records a grammar, and its strategy has none"
             return
         if fill.vetoes is None or fill.witness is None or fill.length > PLACES:
             yield f"it lacks what its grammar refused, or a witness, or has more than {PLACES} places"

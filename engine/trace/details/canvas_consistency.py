@@ -56,7 +56,7 @@ def _validate_exploration(canvas: CanvasDetail, where: str) -> None:
     k, others = len(tried.tokens), canvas.open[canvas.open != tried.place].astype(np.int64)
     if len(others) + 1 != len(canvas.open) or not np.array_equal(tried.open, others):
         raise TraceError(
-            f"{where}.explored tells of other open places than the pass, or {tried.place} is none of them"
+            f"{where}.explored records other open places than the pass, or {tried.place} is none of them"
         )
     shapes = (
         (tried.chance, (k,), "f"),
@@ -84,5 +84,5 @@ def _validate_standins(canvas: CanvasDetail, where: str, vocab: int) -> None:
             raise TraceError(f"{where}.standins has a row that is no position and id")
         if not (0 <= row[0] < canvas.start + canvas.length and 0 <= row[1] < vocab):
             raise TraceError(
-                f"{where}.standins has the position {row[0]} and the id {row[1]}, one of which is none"
+                f"{where}.standins has the position {row[0]} and the id {row[1]}, and one of them is none"
             )

@@ -34,7 +34,7 @@ def committed_mask(
 def confidence_of(canvas: CanvasDetail) -> np.ndarray:
     """float [O]: the confidence of each candidate. Raises TraceError if it was not recorded."""
     if canvas.confidence is None:
-        raise TraceError(f"details.{canvas.name[:20]} tells no confidences, from which its choice follows")
+        raise TraceError(f"details.{canvas.name[:20]} records no confidences, from which its choice follows")
     return canvas.confidence
 
 

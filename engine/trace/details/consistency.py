@@ -274,7 +274,7 @@ def _validate_matrix_tally(detail: MatrixDetail, form: Form | None, details: Seq
     tallies = {x.name: len(x) for x in reversed(details) if isinstance(x, TallyDetail)}
     for name in filter(None, (form.rows_of, form.cells_of)):
         if name not in tallies:
-            raise TraceError(f"{where} stands without {name[:20]!r}, which it belongs to")
+            raise TraceError(f"{where} is there without {name[:20]!r}, which it belongs to")
     rows, columns = detail.size
     if form.rows_of and rows != (n := tallies[form.rows_of]):
         raise TraceError(f"{where} has {rows} rows, where {n} are due")

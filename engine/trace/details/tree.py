@@ -153,7 +153,7 @@ def _check_order(reading: TreeReading) -> Iterator[str]:
     nodes, nouns = reading.nodes_by_fate("open"), reading.form.nouns
     groups = [reading.group(node) or 0 for node in nodes]
     if groups != sorted(groups):
-        yield "its groups do not stand one behind the other"
+        yield "its groups do not follow one another"
         return
     worth: dict[int, list[float | None]] = {}
     for node, group in zip(nodes, groups, strict=True):
@@ -161,6 +161,6 @@ def _check_order(reading: TreeReading) -> Iterator[str]:
     for group, row in worth.items():
         named = f" of group {group + 1}" if reading.form.group else ""
         if any(x is None for x in row):
-            yield f"its {nouns}{named} lack the numbers by which they stand"
+            yield f"its {nouns}{named} lack the numbers that order them"
         elif any(a < b - CLOSE for a, b in pairwise(row)):  # type: ignore[operator]
-            yield f"its {nouns}{named} do not stand with the best first"
+            yield f"its {nouns}{named} are not ordered with the best first"

@@ -48,7 +48,7 @@ GRAMMAR = r"""
 QUANTIFIERS = ("any", "all", "count")
 FUNCTIONS = {
     "any": "Whether a node makes the condition inside true.",
-    "all": "Whether every node of which it can be told makes it true, and one does.",
+    "all": "Whether every node that it applies to makes it true, and one does.",
     "count": "How many nodes make the condition inside true.",
     "min": "The smallest value over the nodes of the step; of a figure of the step, over the steps so far.",
     "max": "The largest one.",

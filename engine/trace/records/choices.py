@@ -108,7 +108,7 @@ def choices_problems(
             shifts.append(0.0)  # a mixture is the distribution itself, not one up to a factor
         if shifts and max(shifts) - min(shifts) > CLOSE:
             due = "the mixture" if choice.joined == "mixture" else "the softmax of the scores"
-            yield f"its law after {i} tokens is another than {due}"
+            yield f"its distribution after {i} tokens is another than {due}"
 
 
 def _choice_problems(choice: Choice, token: int, best: bool) -> Iterator[str]:
@@ -124,7 +124,7 @@ def _choice_problems(choice: Choice, token: int, best: bool) -> Iterator[str]:
             yield f"token {x} {'is left out' if score is None else 'stays'}, and by its terms and floors it should not"
     scores = [x for x in choice.scores if x is not None]
     if scores != sorted(scores, reverse=True):
-        yield "its candidates do not stand with the best first"
+        yield "its candidates are not ordered with the best first"
     own = choice.scores[choice.chosen]
     if best and (own is None or choice.log_score(own) < choice.log_score(max(scores)) - CLOSE):
         yield "a candidate with a larger score was left behind, where the best is always taken"

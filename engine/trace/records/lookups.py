@@ -153,7 +153,7 @@ def check_lookups(lookups: Sequence[Lookup], evicts: Evicts, capacity: int) -> I
     for one in lookups:
         due = shelf.hit(one.query)
         if due is None and (one.hit or one.size < 1 or one.cost < 0):
-            yield f"request {one.number} is told as a hit or without a size, and query {one.query!r} was not held"
+            yield f"request {one.number} is recorded as a hit or without a size, and query {one.query!r} was not held"
             return
         due = due or shelf.miss(one.query, one.cost, one.size)
         said = asdict(one)

@@ -34,12 +34,12 @@ def validate_reports(reports: Mapping[str, list[Made]], models: Mapping[str, Map
         if model is None:
             raise TraceError(f"reports.{role[:20]} is of no model of this run")
         if len(rows) > MOST:
-            raise TraceError(f"reports.{role} has {len(rows)} transforms, and at most {MOST} are told")
+            raise TraceError(f"reports.{role} has {len(rows)} transforms, and at most {MOST} are recorded")
         layers, heads = (x if type(x := model.get(name)) is int else None for name in ("n_layers", "n_heads"))
         for i, one in enumerate(rows):
             where = f"reports.{role}.{i}"
             if len(one.findings) > MOST:
-                raise TraceError(f"{where} has {len(one.findings)} findings, and at most {MOST} are told")
+                raise TraceError(f"{where} has {len(one.findings)} findings, and at most {MOST} are recorded")
             for name, finding in one.findings.items():
                 if why := finding.shape_problem(layers, heads):
                     raise TraceError(f"{where}.findings.{name[:20]} {why}")

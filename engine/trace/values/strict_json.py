@@ -85,7 +85,7 @@ def _check_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(mapping) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in mapping if keys.count(key) > 1)
-        raise TraceError(f"the key {twice[:40]!r} stands twice")
+        raise TraceError(f"the key {twice[:40]!r} is given twice")
     return mapping
 
 

@@ -25,7 +25,7 @@ shuffled = Exercise(
         ),
     ],
     same=same_function((2,), (3,), (4,), (5,)),
-    because="n! orders, each of which n slots draw with the chance 1 / n, all of them.",
+    because="There are n! orders; for each of them, every slot draws its name with the chance 1 / n.",
     otherwise="Count the orders that are right, and multiply by the chance that the slots draw one of them.",
 )
 committed = Exercise(

@@ -35,7 +35,7 @@ caps = Exercise(
     [
         (
             (2, 2),
-            "That is the even split. Here the votes of both heads stand in one list, and the best four of all win.",
+            "That is the even split. Here the votes of both heads are in one list, and the best four of all win.",
         ),
         ((1, 3), "The other way round: which head has more of the four largest votes?"),
         ((4, 0), "One vote of the second head is among the four largest."),

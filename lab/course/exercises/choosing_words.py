@@ -46,7 +46,7 @@ min_p = Exercise(
         (_removed_ids, "Those are the tokens that are cut; keep the others."),
         (
             _top_p,
-            "That is top-p with the rest of the mass. Min-p looks at no sum, only at each token beside the likeliest.",
+            "That is top-p with the rest of the mass. Min-p looks at no sum, only at each token compared with the likeliest.",
         ),
         (
             _kept_values,

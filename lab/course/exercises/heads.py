@@ -12,11 +12,11 @@ shift = Exercise(
             2,
             "That is the place of the first head, k = 0: the place directly behind the last token is the root's, and known.",
         ),
-        (3, "Count the root as well: it stands between the last token that was read and the first guess."),
+        (3, "Count the root as well: it is between the last token that was read and the first guess."),
         (5, "The heads are counted from 0, so k = 2 is the third one."),
     ],
     because="The root is one behind, head 0 guesses two behind, head 1 three, head 2 four.",
-    otherwise="Count: the root stands one behind the last token that was read, head 0 guesses the token after it, and so on.",
+    otherwise="Count: the root is one behind the last token that was read, head 0 guesses the token after it, and so on.",
 )
 chain = Exercise(
     "How many tokens does a step write on average?",

@@ -10,7 +10,7 @@ parents = Exercise(
     [
         (
             [-1, 0, 1, -1, 3, 4],
-            "5 and 7 stand in both: where the branches begin alike they share their nodes.",
+            "5 and 7 are in both: where the branches begin alike they share their nodes.",
         ),
         ([-1, 0, 1, 2], "That is a chain: 8 follows 7, not 9."),
         ([0, 1, 2, 2], "Nodes are counted from 0, and the root is -1."),

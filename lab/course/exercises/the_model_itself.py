@@ -38,7 +38,7 @@ planned = Exercise(
         (["a2,a3", "a2,a6"], "0.10 and 0.07 is the largest of the three sums."),
     ],
     because="0.07 + 0.03 is the least sum, and yet 0.14 is less than 0.16.",
-    otherwise="Two texts in a list, the smaller number first in each. Add up for the one; the other is told.",
+    otherwise="Two texts in a list, the smaller number first in each. Add up for the one; the other is given.",
 )
 price = Exercise(
     "What share of reading all of it do both together take?",

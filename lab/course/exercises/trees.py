@@ -14,7 +14,7 @@ value = Exercise(
         ),
         (
             1 + 0.6 + 0.2,
-            "Compare the second node's values: 0.6 * 0.6 as a child of the first, 0.2 beside it.",
+            "Compare the second node's values: 0.6 * 0.6 as a child of the first, 0.2 next to it.",
         ),
         (1 + 0.6 + 0.6, "The second node is only looked at if the first was kept: its value is a product."),
         (1 + 0.6 + 0.36 + 0.2, "Those are three nodes; the tree has two."),

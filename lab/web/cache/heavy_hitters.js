@@ -49,7 +49,7 @@ function sentence({ rows, measured, recorded }, { heads, held, length, went }, m
   if (!rows.length)
     return measured ? `Attention is recorded of layers ${layers}: choose one of these.`
       : held < length ? "Nothing older than the window is kept."
-      : `Nothing was ${went} so far and attention is not recorded: nothing tells the entries apart.`;
+      : `Nothing was ${went} so far and attention is not recorded: nothing distinguishes the entries.`;
   if (measured === "mass")
     return `Attention: the part that fell on the entry, of what the entries held now have drawn${mean}.`;
   return measured

@@ -19,7 +19,7 @@ export function lostAttentionView(shared, series) {
   const ofModel = "The model that this one was made of read the same text, with a cache that held every entry. Drift: "
     + "how far the next token's distribution is from its own (KL divergence, in nats); 0 is the same distribution. The "
     + "text of the run is tinted by it, and a token says what it would have been.";
-  const ofCache = "Beside this cache the run kept a second one that held every entry and read the same text. Lost "
+  const ofCache = "The run also kept a second cache that held every entry and read the same text. Lost "
     + "mass: the share of its attention that fell on entries which this cache no longer held; 0 % is nothing missed. "
     + "Drift: how far the next token's distribution is from the one of the full cache (KL divergence, in nats); 0 is "
     + "the same distribution. A cache can lose much that changed little: then the drift stays low.";
@@ -28,7 +28,7 @@ export function lostAttentionView(shared, series) {
     element.hidden = !all?.drift;
     if (element.hidden || !shared.looked()) return;
     const i = shared.now(), now = shared.map?.step === i ? shared.map.missed : null;
-    title.textContent = all.lost ? "Beside a full cache" : "Beside the model it was made of";
+    title.textContent = all.lost ? "Compared with a full cache" : "Compared with the original weights";
     note.textContent = all.lost ? ofCache : ofModel;
     said.textContent = sentence(now, i);
     const wide = room(charts);

@@ -185,7 +185,7 @@ function mapCaption(map, marked) {
     kinds.length ? `By the policy's knobs ${kinds.join(", ")}.` : "",
     map.loaded ? `The entries of the first ${plural(map.loaded, "position")} came from a saved cache; no pass of `
       + "this run has read them in." : "",
-    map.beside.length ? `A band: ${extrasText(map.beside)}, where no token stands; every head attends `
+    map.beside.length ? `A band: ${extrasText(map.beside)}, without tokens; every head attends `
       + "to that too, and nothing evicts it." : "",
     marked ? "Triangles below: the text that was found." : "",
     map.mass ? "" : "How much attention an entry drew is not recorded in this step.",

@@ -23,7 +23,7 @@ export function prefixesView(shared) {
     const { nodes, bytes, of } = answer, texts = nodes[0][3], last = Math.max(...nodes.map((x) => x[2]));
     const own = nodes.reduce((sum, [, first, stop]) => sum + stop - first, 0);
     said.replaceChildren(h("b", null, size(bytes)), ` less memory than ${plural(texts, "cache")} of their own: `
-      + `${formatCount(own)} entries stand for the ${formatCount(texts * of)} that ${plural(texts, "text")} read`);
+      + `${formatCount(own)} entries replace the ${formatCount(texts * of)} that ${plural(texts, "text")} read`);
     const wide = Math.max(240, Math.min(900, (tree.clientWidth || 600) - 16)), from = firstPosition(nodes, last);
     const x = (position) => (Math.max(0, position - from) / Math.max(1, last - from)) * wide;
     const words = `${plural(nodes.length, "node")}; all ${texts} texts read the first `

@@ -26,7 +26,7 @@ export function emptyState({ choose }) {
   const chips = h("ul", { class: "chips" }),
     examples = button("Compare two examples", () => choose(similarExamples().map((x) => x.run)),
       { class: "ds-button go" });
-  const element = h("section", { class: "none" }, h("h2", null, "Two to four runs beside each other."),
+  const element = h("section", { class: "none" }, h("h2", null, "Two to four runs side by side."),
     h("p", { class: "quiet" },
       "Live runs, recorded ones and examples in any mixture: one slider moves all of them, by token or by clock. The "
         + "examples need no model."), chips, examples);

@@ -13,7 +13,7 @@ export function createSelection({ find, say, changed, left }) {
   /** Add a run to the comparison, or remove it. */
   function compare(run) {
     if (chosen.length >= MOST && !chosen.includes(run))
-      return choose(chosen, `Not more than ${MOST} runs stand beside each other: take one out first, or open these. `);
+      return choose(chosen, `At most ${MOST} runs are shown side by side: take one out first, or open these. `);
     choose(chosen.includes(run) ? chosen.filter((one) => one !== run) : [...chosen, run]);
   }
   function choose(runs, before = "") {

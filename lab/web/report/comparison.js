@@ -35,5 +35,5 @@ export function reportComparison(runs, others, { methods, chosen }) {
     list.value = others;
     show(others);
   }
-  return h("div", { class: "beside" }, h("label", null, "Beside the runs of ", list), out);
+  return h("div", { class: "beside" }, h("label", null, "Next to the runs of ", list), out);
 }

@@ -162,7 +162,7 @@ export function showDistribution(host) {
         + "sum and the entropy: what these leave open is a range." : "",
       sampler.cuts ? "Tokens that the run's sampler had removed stay removed." : "",
       sampler.greedy ? "A greedy run records the distribution at temperature 1." : "",
-      sampler.given ? "" : "The record does not say the temperature: 1 stands for that of the run.",
+      sampler.given ? "" : "The record does not say the temperature: 1 is used instead.",
     ];
     note.textContent = sentences.filter(Boolean).join(" ");
     const other = run !== `${head.run} ${sampler.heat} ${sampler.greedy}`;

@@ -156,7 +156,7 @@ def test_the_six_columns_are_those_of_the_calls_and_n_a_where_nobody_counted(
     ("chat", "first", "says"),
     [
         (True, False, "Every prompt was put as a user's turn, through the model's chat template. All turns were asked; a "
-                      "method's own answers stand in its later prompts."),
+                      "method's own answers are part of its later prompts."),
         (False, True, "The prompts were put as raw text, without a chat template. Only first turns were asked. Left out: 3 "
                       "later turns, of 2 of 3 prompts."),
     ],
@@ -455,7 +455,7 @@ BAD_OPTIONS = {
     "speculation goes on": (["speculation", "--resume"], "--resume goes on with a file: give --out"),
     "resume without a file": (["labbench", "--resume"], "--resume goes on with a file: give --out"),
     "no such file": (["labbench", "--questions", "nowhere"], "The questions nowhere cannot be read"),
-    "twice": (["labbench", "--method", "h2o", "--method", "h2o"], "--method h2o stands there twice"),
+    "twice": (["labbench", "--method", "h2o", "--method", "h2o"], "--method h2o is given twice"),
     "temperature": (["labbench", "--temperature", "-1"], "must be a number from 0 to 5"),
     "hot": (["labbench", "--temperature", "5.1"], "must be a number from 0 to 5"),
     "Jacobi draws": (

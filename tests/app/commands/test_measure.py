@@ -43,7 +43,7 @@ def test_loops_of_a_text_and_of_a_trace(said, tmp_path: Path) -> None:
         and f"The text ends in a loop: from token {one['at']} on every {one['period']} tokens." in text
     )
     file.write_text("Nothing here is said twice.", encoding="utf-8")
-    assert said("measure", "loops", str(file))[:2] == (1, "No 4 tokens stand twice among 10.\n")
+    assert said("measure", "loops", str(file))[:2] == (1, "No 4 tokens occur twice among 10.\n")
     said(
         "run",
         "--model",

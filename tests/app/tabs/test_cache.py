@@ -216,7 +216,7 @@ def test_what_a_full_cache_says_is_told_of_each_step_and_over_all(
     assert told(client, without.run, step=9)["missed"] is None and "lost" not in told(
         client, without.run, "/series"
     )
-    with pytest.raises(RequestRefusal, match="records nothing of a full cache beside"):
+    with pytest.raises(RequestRefusal, match="records nothing of a full reference cache"):
         play.start(replace(REFERENCE, level="summary"))
     with pytest.raises(RequestRefusal, match="a reference cache says nothing"):
         play.start(RunChoice(PROMPT, {"strategy": "samples"}, reference=True))
@@ -438,7 +438,7 @@ class TestTheTab:
         parents = set(change.shared[:, 0].tolist())
         leaves = [y for node, y in enumerate(tops) if node not in parents]
         assert len(leaves) == len(set(leaves)) > 2, "texts stand below each other"
-        assert f"stand for the {change.held * 5} that 5 texts read" in page.inner_text(
+        assert f"replace the {change.held * 5} that 5 texts read" in page.inner_text(
             f"{PAGE} .prefixes .lead"
         )
         kept = page.inner_text(f"{PAGE} .bytes .lead b")
@@ -569,7 +569,7 @@ class TestTheTab:
             page = self.opened(lab, run)
             page.get_by_label("text to find").fill("<script>")
             page.keyboard.press("Enter")
-            page.wait_for_selector(f"{PAGE} aside .told >> text=It stands at")
+            page.wait_for_selector(f"{PAGE} aside .told >> text=It is at")
             page.locator(f"{PAGE} >> text=Show it").click()
             page.wait_for_selector(f"{PAGE} .life h2:has-text('script')")
             for button in page.locator(f"{PAGE} >> text=Show as table").all():

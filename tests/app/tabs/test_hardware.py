@@ -153,7 +153,7 @@ def test_passes_that_tell_what_each_layer_held_or_read_keep_their_model(run: Pri
             for step in run.steps
         ]
         with pytest.raises(
-            ParamError, match=f"told of {layers} layers, and another model has 32: keep the run's own"
+            ParamError, match=f"recorded of {layers} layers, and another model has 32: keep the run's own"
         ):
             Pricer(replace(run, steps=steps), A100, {"target": SHAPES["llama-2-7b"]}).rows()
         assert Pricer(replace(run, steps=steps), A100).rows()

@@ -173,7 +173,7 @@ def test_two_to_four_traces_and_examples_are_compared(library: tuple[Lab, list[s
     ids = [first, runs[1], second, runs[0]]
     for run in [*ids, runs[2]]:
         page.click(f"{PAGE} [data-run='{run}'] .compare")
-    told(page, "Not more than 4 runs")
+    told(page, "At most 4 runs")
     assert sorted(page.locator(f"{PAGE} .compare").evaluate_all(pressed)) == list("ABCD")
     page.click(f"{PAGE} [data-run='{runs[1]}'] .compare")
     assert page.evaluate("document.activeElement.textContent") == "Compare", "the focus stays where it was"

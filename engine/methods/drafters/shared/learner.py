@@ -167,8 +167,8 @@ def _check_teachable(origin: Decoder) -> None:
     if held > MOST_BYTES:
         raise EngineFault(
             "out_of_memory",
-            f"Learning {spec.name} ({spec.params:,} parameters) would take {held >> 20:,} MiB beside it; {MOST_BYTES >> 20:,} "
-            "are the limit: choose a smaller draft model, or the drafter draft_model.",
+            f"Learning {spec.name} ({spec.params:,} parameters) would take {held >> 20:,} MiB in addition; "
+            f"{MOST_BYTES >> 20:,} are the limit: choose a smaller draft model, or the drafter draft_model.",
         )
     if (reason := gradient_conflict(spec)) is not None:
         raise EngineFault("bad_input", reason)

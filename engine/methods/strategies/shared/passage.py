@@ -34,7 +34,7 @@ def find_passage(s: State, name: str, after: str, until: str) -> tuple[int, int]
                 if knob == "passage_end" or not until
                 else "in the prompt before `passage_end`"
             )
-            raise EngineFault("bad_input", f"{name}.{knob} does not stand {where}: give what stands there.")
+            raise EngineFault("bad_input", f"{name}.{knob} does not occur {where}: give a text that does.")
     first = int(np.searchsorted(edges, start + len(begins)))
     behind = int(np.searchsorted(edges, stop, "right")) - 1
     if first >= behind:

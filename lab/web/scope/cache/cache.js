@@ -96,9 +96,9 @@ export function cacheView(context) {
       see(back, ready && row !== null);
       see(bars, !none && (step.kv.length > 1 || !ready));
       if (!ready)
-        return say(note, none ? "Nothing is kept: every pass reads the prompt and the whole canvas anew."
+        return say(note, none ? "Nothing is kept: every pass reads the prompt and the whole canvas again."
           : map?.untold
-          ? `Which entries were ${map.went} ${map.went === "evicted" ? "was not recorded" : "cannot be told"}.`
+          ? `Which entries were ${map.went} ${map.went === "evicted" ? "was not recorded" : "is unknown"}.`
           : target && map
           ? (context.waits ? "The map waits for earlier steps."
             : "Earlier steps were left out here, so what left in them is not known.") : "");

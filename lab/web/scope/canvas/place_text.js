@@ -42,7 +42,7 @@ export function placeText(store, i, number) {
   } else {
     said.title = stands ? `Settled in pass ${stands.step}` : fill.cache === "kept" ? "Open" : "Masked";
     said.text = stands?.text ?? null;
-    said.lines.push(stands ? `By rule: ${stands.rule}. It stands.`
+    said.lines.push(stands ? `By rule: ${stands.rule}. It is final.`
       : fill.cache === "kept" ? "It comes later."
       : place >= fill.among[1] ? "Its block comes later: this pass decided nothing here."
       : fill.open ? "This pass decided nothing here."
@@ -79,7 +79,7 @@ function vetoText({ vetoes, witness }, place) {
   if (!vetoes) return [];
   const here = vetoes.filter(([at]) => at === place).map(([, , text, together]) =>
     `The grammar refused ${quote(text)} here: ${together
-      ? "beside what the pass settled before it no text is left. The place stays open."
+      ? "with what the pass settled before it, no text is left. The place stays open."
       : "no filling of the open places is one of its texts then."}`);
   const shown = witness.flatMap(textParts).map(([, part]) => part).join("");
   return [...here, `The canvas can still become ${shown ? `“${shown}”` : "the empty text"} (witness), `

@@ -127,7 +127,7 @@ export function modelView() {
     card.replaceChildren(h("p", { class: "quiet" }, "Press a part, or go there with the arrow keys: what it is, and "
       + "what became of it."));
     rounds.tell(model);
-    say(earlier, `Not done anew, but read from where an earlier load had left it: ${model.kept.join(", ")}.`);
+    say(earlier, `Not done again, but read from where an earlier load had left it: ${model.kept.join(", ")}.`);
     see(earlier, model.kept.length);
     see(twin, tabled);
     twin.replaceChildren(...(tabled ? [matrixTable(model)] : []));

@@ -9,7 +9,7 @@ const inOneLine = ({ name, params, bytes, dense }) => `${name}, ${formatShort(pa
 
 /** For a place that has the part, or can fetch it; it is open for a model that was made from another. */
 export function modelLink(context, want) {
-  const about = h("span", { class: "quiet" }), lacks = h("p", { class: "quiet" }, "This trace does not tell what its "
+  const about = h("span", { class: "quiet" }), lacks = h("p", { class: "quiet" }, "This trace does not record what its "
     + "model is made of.");
   const door = h("details", null, h("summary", null, h("h2", null, "Model"), about));
   const element = h("section", { class: "model-pane", "aria-label": "model" }, door, lacks);

@@ -8,7 +8,7 @@ import { textParts, visibleText } from "../shared/tokens.js";
 
 const OUTSIDE = 0, BY_SCORE = 1, BY_PLACE = 2, SETTLED = 3; // 4: left out together with its unit
 const REASONS = ["left out: it is worth less than what was read", "read: it is among the best",
-  "read: it stands beside one of the best", "read in any case: what asks, a mark of the chat, or the last tokens",
+  "read: it is next to one of the best", "read in any case: what asks, a mark of the chat, or the last tokens",
   "left out with its paragraph, before tokens were scored"];
 
 /** The `near` places around `at` of n, the nearest first; of two at the same distance the left one first. */
@@ -108,7 +108,7 @@ export function compressionView() {
     });
     range.value = budget;
     say(due, `${formatCount(read)} of ${plural(fates.length, "token")}` + (budget === own ? ""
-      : one.guess ? ", a guess: with another budget later segments are judged anew" : ", what a run would read"));
+      : one.guess ? ", a guess: with another budget later segments are judged again" : ", what a run would read"));
     set(back, { "aria-disabled": budget === own ? "true" : null });
     see(back, budget !== own);
     explain();
