@@ -264,16 +264,16 @@ class TallyForm:
     emits:   column of a token or tokens: the step emitted those of the rows that hold, cut off where the text ended. "": not so
     emitting: outcomes of the rows that it emitted; []: of all that hold
     closes:  value of a token that it emitted behind them; "": none
-    source:  formula of the position in the prompt from which the tokens of a row that it emitted are copies; "": they are none
+    source:  formula of the position in the prompt that the emitted tokens of a row are copied from; "": they are not copies
     listed:  relation of the rows that a card lists; "": of all
-    at:      formula of the row where a reader looks first, from 1
-    check:   name of a check (`engine/trace/detail_checks`) that derives the rest again; "": the formulas say it all
-    counted: what a check calls the rows that it has derived again
+    at:      formula of the row to look at first, from 1
+    check:   name of a check (`engine/trace/detail_checks`) that re-derives the rest; "": the formulas are enough
+    counted: what a check calls the rows that it has re-derived
     part:    kind of the part whose knobs the formulas name
-    count:   formula of how many a check has derived again; "": the detail counts as one
-    beside:  where the card stands under the step's own decision, what an explanation says there; None: it stands in its place
+    count:   formula of how many a check has re-derived; "": the detail counts as one
+    beside:  if the card is shown below the step's own decision: what an explanation says there; None: it replaces that card
     lanes:   how the rows are drawn in lanes over the steps;  scale: and as bars on one axis; None: they are not
-    looks:   what was looked at beside the passes to decide
+    looks:   what was read in addition to the passes, to decide
     """
 
     title: str
@@ -356,25 +356,25 @@ class MatrixForm:
     """What the numbers of a `MatrixDetail` mean. It is drawn as a map of its cells, whose rows may be those of a tally.
 
     Formulas and sentences of the whole may name knobs, values, `rows` and `columns` (how many there are), `cells` (how many of
-    them hold a number), and for a mark such as "best" `best_at`: its first cell, counted row by row from 0. Those of a cell
-    may also name `value` (its number), `judged`, `row` and `column` (from 1), `rank` (its place by `judged`, the strongest is
-    1) and a mark's word, which is 1 where the cell has it and else 0. A label stands for its text.
+    them hold a number), and for a mark such as "best" `best_at`: its first cell, counted row by row from 0. Those of a cell may
+    also name `value` (its number), `judged`, `row` and `column` (from 1), `rank` (its place by `judged`, the strongest is 1)
+    and a mark's word, which is 1 where the cell has it and else 0. A label is its text.
 
-    title:   of a figure;  caption: what stands behind it; the first sentence that is said
+    title:   of a figure;  caption: the text after it; the first sentence that applies
     number:  what the numbers are, in a word
-    label:   the map in a sentence, for who does not see it
+    label:   the map in a sentence, for readers who cannot see it
     down, across: what a row and a column are, in a word, on the axes of a figure
     rows, columns, values: labels of rows and of columns, and values, that the detail may hold, with their types
-    side, head: the label that stands at each row, and above each column; "": the number of the row or column
+    side, head: the label at each row, and above each column; "": the number of the row or column
     judged:  formula of a cell's number as it is shaded and ranked;  strong: the end of its scale that is the strongest
-    scale:   the two ends of it, which no number of the matrix may leave; []: the least and the most that there are
-    reach:   formula of how many rows a cell speaks of, its own the first: so many labels it has as its text
-    cell:    the chosen cell: all sentences that are said, one behind the other
+    scale:   its two ends, which no number of the matrix may exceed; []: the smallest and the largest number
+    reach:   formula of how many rows a cell covers, from its own on; it has as many labels as its text
+    cell:    the chosen cell: all sentences that apply, one after another
     lines:   sentences below the matrix
-    hover:   a cell of a figure, in a sentence whose gaps are bare names; a name of a label, `row_text` and `column_text` (what
-             a tally calls its row) stand for texts
+    hover:   a cell of a figure, in a sentence with bare names in braces; a name of a label, `row_text` and `column_text` (what
+             a tally calls its row) give texts
     marks:   word of a mark -> what it is; of several on one cell the first is drawn
-    rows_of: name of a tally of the step: its rows are those of the matrix, and stand beside them
+    rows_of: name of a tally of the step: its rows are those of the matrix, and are shown next to them
     square:  whether the columns are those rows too, in the same order
     sort:    formula of a row of that tally: the largest comes first, of equal ones the row where a reader looks first;
              "": as they were recorded
@@ -462,7 +462,7 @@ class Figure:
 class Term:
     """A column of the table of a choice. word: its head;  value: formula, as `Growth.score` is one;  form: how it is written:
     "g", "share" (what is below a thousandth is said to be), or "" for four figures
-    tried: whether only what is a node already has it;  bar: whether it is drawn; bars stand one behind the other
+    tried: whether only what is a node already has it;  bar: whether it is drawn; bars follow one another
     """
 
     word: str
@@ -474,12 +474,12 @@ class Term:
 
 @dataclass
 class Growth:
-    """How a tree grew within a step, a node a round, so that check and views can make it again.
+    """How a tree grew within a step, one node per round, so that check and views can rebuild it.
 
     A round goes from the first node down: behind each node to the candidate with the largest score that is not closed, of equal
     ones the first, until it comes to one that is no node. That is born, open if it has candidates. It and all nodes before it
-    are then told its number: each keeps the largest and counts its visits, the first node one more. A node whose candidates
-    are all closed is closed.
+    then receive its number: each keeps the largest and counts its visits, the first node one more. A node whose candidates are
+    all closed is closed.
 
     candidates: column of the tokens that may follow a node;  priors: column of a number of each of them
     visits, values: columns of what each node had at the end
@@ -536,17 +536,17 @@ class TreeForm:
     number:  formula of a node's number: the largest is the best
     worth:   the number, written;  short, exact: the same where there is little room, or much; without them as `worth`
     figures: numbers on the card of a node;  about: sentences there, joined by semicolons;  card: sentences below
-    lines:   sentences of an explanation;  rule: by what the step decides, in two words
-    group:   column of the number of a group, from 0: those of a group stand together, and are ranked by themselves
-    best_first: formula by which open nodes stand, in each group with the largest first; "": in any order
+    lines:   sentences of an explanation;  rule: how the step decides, in two words
+    group:   column of the number of a group, from 0: those of a group are adjacent, and are ranked separately
+    best_first: formula that orders open nodes, in each group the largest first; "": in any order
     why:     why a node has no successor; the first sentence that is said. Names own, the best number of its children that were
              left, and bar, the least that is open in its group;  briefly: the same in a few words
     won:     what the node is called whose text was written;  overview: whether a view draws all steps as one tree
     root:    what a node without a token is called
-    judged:  a tally of the same step whose rows say more of the nodes, but for the first, which has no token; "": none
-    text:    its column of the whole text that was completed behind a node
-    growth:  how the tree grew within the step, if that can be made again
-    settles_at_end: whether the text is settled by the last step, and before it no step emits what stays
+    judged:  a tally of the same step with more about the nodes, except for the first, which has no token; "": none
+    text:    its column of the whole text that was completed after a node
+    growth:  how the tree grew within the step, if that can be rebuilt
+    settles_at_end: whether only the last step settles the text; no step before it emits final tokens
     batch:   whether its open nodes are the texts of the next pass, in this order
     relations: what must be true of every node;  totals: of the whole
     check, counted, part: as a `TallyForm` has them
@@ -685,11 +685,11 @@ class CanvasForm:
     card, hint, heads: of the page's card: its title, sentences below it, and what a guess and what was read are called
     title, where, how, test: of the step at length, in a notebook: its title, which places, the rule, and the outcome
     lines, table, row: then sentences, the heading of a list of places ("": they belong to the sentences), and what is said of a
-             place there; those of which nothing is said are left out
+             place there; places without a sentence are left out
     reasons, sums, closing: then sentences that are one line, the sums below them, and a line each
     drawn:   "canvas": passes by place, each open place with its candidate; "chain": one row of places that is settled from its
              beginning on, drawn as a chain of tokens
-    stays:   why an open place stays open: what is said is joined as it is
+    stays:   why an open place stays open; the sentences are joined as they are
     cells:   of a picture: what is said of a pass, behind how many cells it settled; it may name `rows`, how many rows of the
              picture these are in, and `listed`, their numbers;  standins: what the sign of a stand-in means
     unread:  word of `cache` -> why no entry of the cache can be followed, where none lives on

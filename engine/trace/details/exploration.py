@@ -10,11 +10,11 @@ import numpy as np
 
 @dataclass
 class Explored:
-    """A pass that read K canvases side by side: in each another token stood at `place`, all else was the same. The one that won
-    is what the rest of the fill tells of.
+    """A pass that read K canvases in parallel, each with another token at `place` and otherwise equal. The rest of the fill
+    describes the canvas that won.
 
     place:  an open place, which the pass settles
-    tokens: K ids, the likeliest there by the pass before;  chance: float32 [K], their probability in it, falling
+    tokens: K ids, the likeliest there in the pass before;  chance: float32 [K], their probability in it, falling
     open:   int32 [O], the other open places, ascending
     candidate: int32 [K, O], the likeliest token at each of them;  confidence: float32 [K, O], its probability
     sure:   of each canvas, how many of these reach their bar with a token that does not end the text

@@ -16,10 +16,10 @@ Looked = Literal["law", "entropy", "net"]
 
 @dataclass
 class Look:
-    """Something that a router worked out, as far as its price goes.
+    """Something that a router computed, as far as its cost is concerned.
 
-    of:   "law": probabilities of all tokens, from logits; "entropy": these and the entropy of the law; "net": a trained net
-    lane: whose laws or states it looked at;  rows: how many
+    of:   "law": probabilities of all tokens, from logits; "entropy": these and their entropy; "net": a trained net
+    lane: whose distributions or states it used;  rows: how many
     widths: of a net, from its input to its output, with an activation between two maps
     """
 

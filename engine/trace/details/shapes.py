@@ -20,7 +20,7 @@ class TallyDetail:
 
     name:    of the declaration in the header
     columns: name -> one entry for each row; every column has as many. The column "outcome" holds a word of the declaration
-    values:  name -> a number, a text, a list or null that stands for the whole table
+    values:  name -> a number, a text, a list or null, for the whole table
     """
 
     name: str
@@ -43,7 +43,7 @@ class MatrixDetail:
     numbers: float [R, C]; NaN where there is none. Left out where the recorder kept none, since there were too many
     rows, columns: name of a column of labels -> one entry for each row or column
     marks:   [row, column, word], both counted from 0; the word is one of the declaration
-    values:  name -> a number, a text, a list or null that stands for the whole matrix
+    values:  name -> a number, a text, a list or null, for the whole matrix
     """
 
     name: str
@@ -67,11 +67,11 @@ class MatrixDetail:
 class TreeDetail:
     """A tree, each node behind its parent.
 
-    parents: of each node, -1 for one behind the text as it stands; a parent comes before its children. If `earlier`, the tree
+    parents: of each node, -1 for one directly after the text so far; a parent comes before its children. If `earlier`, the tree
              grows over steps: parents are nodes of the tree of the same name in the step before, in its first step texts that
-             have no token yet. The nodes from which others may go on come first, so they have the same numbers in any selection
+             have no token yet. The nodes that others may continue come first, so they have the same numbers in any selection
     columns: name -> one entry for each node. The column "outcome" holds a word of the declaration; without it all are open
-    values:  name -> a number, a text, a list or null that stands for the whole tree
+    values:  name -> a number, a text, a list or null, for the whole tree
     """
 
     name: str
@@ -98,8 +98,8 @@ class Begun:
 
 @dataclass
 class Ended:
-    """A thread that ended with a step, perhaps before it had room for a token. why: a word of the declaration. The cache tells
-    which entries went with it (`CacheChange.freed`)."""
+    """A thread that ended with a step, perhaps before it had room for a token. why: a word of the declaration.
+    `CacheChange.freed` lists the entries that were freed with it."""
 
     thread: int
     why: str
@@ -110,9 +110,9 @@ class ThreadsDetail:
     """One round of a run that writes several texts at once: each thread that is alive writes a token.
 
     name:  of the declaration in the header
-    alive: their numbers, which count from 0 in the order in which threads begin;  tokens: what each of them wrote
-    The run's text is that of its threads in order: a child's stands in its parent's, where it began. It is emitted as far as
-    all before it stands. A stop token that ends a thread is left out, but for the last of the text.
+    alive: their numbers, from 0 in the order in which threads begin;  tokens: what each of them wrote
+    The run's text is that of its threads in order: a child's text is inside its parent's, where it began. It is emitted as far
+    as all text before it is final. A stop token that ends a thread is left out, but for the last of the text.
     """
 
     name: str
@@ -133,7 +133,7 @@ class ThreadsDetail:
 
 @dataclass
 class CanvasDetail:
-    """One pass over places of the text that need not be settled from left to right. All places are positions of the text.
+    """One pass over places of the text that may be settled in any order. All places are positions of the text.
 
     name:    of the declaration in the header
     start:   position of the canvas's first place;  length: places that it has
@@ -141,25 +141,25 @@ class CanvasDetail:
     open:    int [O], those of them that held no settled token before the pass, ascending
     candidate: int [O], the token that the pass proposes for each
     places:  those that the pass settled, ascending;  tokens: their tokens;  rules: why each was, a word of the declaration
-    confidence: float [O], the model's probability of each candidate; None: not recorded. A strategy that leaves it out gets it
-             from the recorder, where the step's logits have a row for each open place
+    confidence: float [O], the model's probability of each candidate; None: not recorded. If a strategy leaves it out, the
+             recorder adds it if the step's logits have a row for each open place
     columns: name -> an array with a number or a token for each open place
-    values:  name -> a number, a text, a list or null that stands for the whole canvas
-    count:   so many that rank first were settled in any case
+    values:  name -> a number, a text, a list or null, for the whole canvas
+    count:   this many of the highest ranks were settled in any case
     anchors: places whose confidence lowered the bars near them
-    reopened: places of the block that are masked again behind the pass, ascending: what is written in a block stays once a pass
-             leaves none; None: what is settled stays
-    cache:   what the pass read of others: "none" (it fed all rows), "prefix" (entries left of the block), "dual" (those on both
-             sides of it) or "kept" (what was settled was fed once, and is read from there on; the places that are no open ones
-             wait);  stale: passes that were made since these entries were, 0: this pass fed all rows
-    edge:    position behind the block that is to be full first, where others are filled beside it; None: there are none
-    cut:     position behind the last place that is left after the pass: what stands behind it is dropped; None: all stay
-    explored: what the pass tried, where it read several canvases; the candidate at that place is the token that won, its
-             confidence that of the pass before
-    standins: [position, token] of what the pass fed in the place of a token that is to come, whose own is fed once it is there
-    vetoes:  what a grammar refused, those that were refused alone first; None: there is no grammar
-    witness: a text of the grammar, from the canvas's first place on, that the canvas can still become behind the pass
-    terminals: by name of each terminal of the grammar the ids of its tokens; None behind a canvas's first pass
+    reopened: places of the block that are masked again after the pass, ascending; a block is final once a pass masks none;
+             None: what is settled stays
+    cache:   what the pass read from other passes: "none" (it fed all rows), "prefix" (entries left of the block), "dual" (those
+             on both sides of it) or "kept" (a settled place is fed once, and read from then on; places that are not open wait);
+             stale: number of passes since these entries were made, 0: this pass fed all rows
+    edge:    position behind the block that must be full first, if others are filled at the same time; None: no others
+    cut:     position behind the last place that is left after the pass; places from there on are dropped; None: all stay
+    explored: what the pass tried, if it read several canvases; the candidate at that place is the token that won, with its
+             confidence in the pass before
+    standins: [position, token] that the pass fed instead of a token that is not written yet, which is fed once it is there
+    vetoes:  tokens that a grammar refused, those refused alone first; None: no grammar
+    witness: a text of the grammar, from the canvas's first place on, that the canvas can still become after the pass
+    terminals: name of each terminal of the grammar -> the ids of its tokens; None after a canvas's first pass
     """
 
     name: str

@@ -10,10 +10,10 @@ import numpy as np
 
 @dataclass
 class Veto:
-    """A token that a grammar refused at a place: with it there no text of the grammar can be made of the canvas any more.
+    """A token that a grammar refused at a place: with it, the canvas could no longer become a text of the grammar.
 
-    together: false: with what stood before the pass; the place has another candidate, one that fits. True: with what the pass
-              had settled before it, the surest first; the place stays open
+    together: false: refused given the canvas before the pass; the place has another candidate, one that fits. True: refused
+              given what the pass had settled before it, the surest first; the place stays open
     """
 
     place: int

@@ -8,11 +8,11 @@ from typing import Any
 
 @dataclass
 class Packed:
-    """Entries that a codec packed: those at positions first to stop - 1, in every KV head of the layers that it packs.
+    """Entries that KV compression packed: those at positions first to stop - 1, in every KV head of the layers that it packs.
 
-    bytes: that they take in all layers, scales and whatever else included
+    bytes: their size in all layers, including scales and everything else
     key_error, value_error: the largest absolute difference between a number of a key, or value, and what it is unpacked to
-    notes: what the codec told of it besides
+    notes: what the KV compression recorded in addition
     """
 
     first: int
@@ -25,10 +25,10 @@ class Packed:
 
 @dataclass
 class Augmented:
-    """What a context put beside the entries of the text, where no token stands; it is held for good.
+    """What prompt compression added to the entries of the text, without tokens; it is held permanently.
 
-    form:    "soft": trained inputs; "latent": vectors that a model made; "state": no entries, but what stands for many
-    at:      tokens of the text that stand before it;  entries: of each layer and KV head;  origin: what it was made of
+    form:    "soft": trained inputs; "latent": vectors that a model made; "state": no entries, but a state that replaces many
+    at:      tokens of the text before it;  entries: of each layer and KV head;  origin: what it was made of
     """
 
     form: str

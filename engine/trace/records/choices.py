@@ -21,12 +21,12 @@ Joined = Literal["log", "mixture"]
 class Choice:
     """How one token was chosen.
 
-    candidates: ids, the best first, then those that were left out;  chosen: which of them was written
-    terms:   name -> its value for each candidate;  weights: name -> what it is multiplied by in the sum
-    scores:  of each candidate the sum; None: it was left out, whatever its sum is
-    floors:  name of a term -> the least that it must have for a candidate to stay
-    joined:  what is added up. "log": logarithms, or what moves them, and the law is the softmax of the scores. "mixture":
-             probabilities, by weights that add up to 1, and a score is a probability of the law itself
+    candidates: ids, the best first, then those that were excluded;  chosen: which of them was written
+    terms:   name -> its value for each candidate;  weights: name -> its factor in the sum
+    scores:  the sum of each candidate; None: it was excluded, whatever its sum is
+    floors:  name of a term -> its minimum for a candidate to stay
+    joined:  what is summed. "log": logarithms, or corrections of them; the distribution is the softmax of the scores.
+             "mixture": probabilities, with weights that sum to 1; a score is a probability of the resulting distribution
     """
 
     candidates: list[int]

@@ -14,15 +14,15 @@ STAYS = 1.1  # times as long as the fastest: no reason to change
 
 @dataclass
 class Environment:
-    """Threads were chosen anew behind a step. The step's own times, and those of its passes, are from before.
+    """The number of threads was chosen again after a step. The step's own times, and those of its passes, are from before.
 
     before, after: threads of the passes up to here, and from here on
-    slower:   so many times as long as when they were timed the last passes took, while other programs had the processors, and
-              at most as long as a thread with so little of one takes; None: it was time to see if more threads are of use
-    rows:     how many rows those passes had, at most
-    timed_us: threads (as text) -> what a pass of 1 row and one of 16 took with them, microseconds, as timed here; where passes
-              were slow, as timed last, with those of before so many times longer
-    spent_us: what the choice took; it is in no step
+    slower:   how many times longer the last passes took than when they were timed, while other programs used the processors,
+              and at most as long as a thread with so little of a processor takes; None: it was time to see if more threads help
+    rows:     maximum number of rows of those passes
+    timed_us: threads (as text) -> microseconds of a pass of 1 row and of one of 16 with them, as timed here; if passes were
+              slow, as timed last, with the earlier ones scaled by `slower`
+    spent_us: how long the choice took; it is part of no step
     """
 
     before: int

@@ -77,27 +77,29 @@ class Header:
     model:   the target: ModelSpec.record() and `fingerprint` (hash of config and weights)
     lanes:   role -> the same for further models ("draft": ...)
     method:  kind -> {"name": ..., knob: value, ...}; a chain of samplers has "stages": [...]
-    parts:   kind -> what that part says of itself (`engine/trace/records/parts.py`)
-    tellings: name of an acceptance rule -> what it says of itself; of a fork also that of the run before it
+    parts:   kind -> the part's description of itself (`engine/trace/records/parts.py`)
+    tellings: name of an acceptance rule -> its description of itself; a fork also has that of the run before it
     exactness: "lossless", "exact_for_settings", "lossy" or "unknown", as `engine/core/exactness.py` defines them
-    reference:  whether a full cache was kept beside the target's, which is then no part of what the run measures. Where `lanes`
-             has the role "whole" it is that model's: what the target was made of, or the target itself
+    reference:  whether a reference with a full cache ran, which is not part of the run's measurements. If `lanes` has the role
+             "whole", it is that model's: the original of the target, or the target itself
     prompt:  int32 [n] token ids
     pieces:  token id (as text) -> its piece, for the tokens of the prompt
-    parent:  {"run": id, "step": k} where this run was branched off, or None
-    fork:    where this run was made anew up to a step of another one and then went on otherwise: `of` (its id), `step` (the
-             first that is not its), `name`, `change` (settings, as they were asked for), `forced` ([[node, accepted], ...] of
-             that step), and `base`: `method`, `parts`, `seed`, `max_new_tokens` and `fork` of that other run. The header's own
-             are those from the step on
-    kernels: whose arithmetic the passes took on a CPU: "torch", or "rows", which computes a row alike however many there are
-    chat:    whether the prompt is a user's turn, put by the model's chat template
-    turn:    that turn, as it was before; "" where there is none, or it was not recorded
-    forced:  whether verdicts were forced on the way: the text then has no law's word behind it
-    machine: the measured profile of the target's device (HardwareProfile.record()), or None where none was kept
-    tells:   kind of part -> name -> note: what the parts of the method tell of a step
-    details: name -> what the details of that name mean: words, formulas and outcomes, as the strategy or router declares them
-    reports: role -> findings of each transform of the model's weights, in order; None: there are none, or they were not kept
-    loaded:  what of the prompt came from a file and was read by no pass: `entries`, its `bytes`, `bits` of a number, `sha256`
+    parent:  {"run": id, "step": k} if this run was branched off, or None
+    fork:    if this run repeated another one up to a step and then continued differently: `of` (its id), `step` (the first that
+             differs), `name`, `change` (settings, as requested), `forced` ([[node, accepted], ...] of that step), and `base`:
+             `method`, `parts`, `seed`, `max_new_tokens` and `fork` of that other run. The header's own fields hold from that
+             step on
+    kernels: the kernels of the passes on a CPU: "torch", or "rows", which gives a row the same result for any number of rows
+    chat:    whether the prompt is a user's turn in the model's chat template
+    turn:    that turn, before the template; "" if there is none, or it was not recorded
+    forced:  whether verdicts were forced in the run; the text then follows no distribution
+    machine: the measured profile of the target's device (HardwareProfile.record()), or None if there was none
+    tells:   kind of part -> name -> note: the signals that the parts of the method record in each step
+    details: name -> the meaning of the details of that name: words, formulas and outcomes, as the strategy or router declares
+             them
+    reports: role -> findings of each transform of the model's weights, in order; None: none, or not kept
+    loaded:  the part of the prompt that came from a file and that no pass read: `entries`, its `bytes`, `bits` of a number,
+             `sha256`
     """
 
     kind: ClassVar[str] = "header"
@@ -158,13 +160,13 @@ class Header:
 
 @dataclass
 class DraftTree:
-    """What was proposed. Siblings stand in draw order; a parent stands before its children.
+    """The proposed tree. Siblings are in draw order; a parent comes before its children.
 
     proposal: "onehot", "iid", "without_replacement" or "mixed": how the nodes were drawn
     q:       per node, the probability it had when it was drawn, given the siblings drawn before it; 1 if one-hot
     u:       per node, the uniform that drew it; None: chosen without chance
-    source:  what proposed it, in the drafter's words; notes: further figures by name (matched span, template, ...)
-    passengers: ascending, the nodes that rode the pass and were never to be accepted; they are not counted as drafted
+    source:  what proposed it, as the drafter calls it; notes: further figures by name (matched span, template, ...)
+    passengers: auxiliary nodes, ascending: they were in the pass but could not be accepted, and do not count as drafted
     """
 
     tokens: list[int]
@@ -182,11 +184,12 @@ class Trials:
     """The acceptance tests of one step, as columns, in the order in which they were made.
 
     p: the target's probability of the node's token after the sampler, 1 or 0 under a greedy one (`Tops` then has the one before
-    it); r: what was left of it after earlier siblings were refused; q: the proposal's; u: the uniform (None: no draw was
+    it); r: what was left of it after earlier siblings were rejected; q: the proposal's; u: the uniform (None: no draw was
     needed); threshold: what u had to stay below, or the rule's own bound
-    num, den: what decided: ok is exactly `u * den < num`, in doubles, or, without a draw, `den < num`. A num that is not
+    num, den: the numbers that decided: ok is exactly `u * den < num`, in doubles, or, without a draw, `den < num`. A num that
+              is not
     recorded is r, a den that is not recorded q; without a draw and a den ok is `0 < num`
-    ok: the verdict, which a rule may also give by something else that it tells of (`also`)
+    ok: the verdict; a rule may also accept for another reason that it describes (`also`)
     """
 
     node: list[int]
@@ -202,8 +205,8 @@ class Trials:
 
 @dataclass
 class Extra:
-    """The token that the target added after the accepted path. It has probability high - low under the law it was drawn
-    from, and `low <= u < high`; u is None when it was chosen without chance."""
+    """The token that the target added after the accepted path. It has probability high - low in the distribution that it was
+    drawn from, and `low <= u < high`; u is None when it was chosen without chance."""
 
     token: int
     origin: Origin
@@ -239,31 +242,33 @@ class CacheChange:
     """What happened to one lane's KV cache in a step.
 
     appended:    tokens committed beyond the furthest so far; held: entries of the KV head that holds most afterwards
-    lacks:       by layer, of how many of the tokens it got no entry, where layers differ; below 0: it got entries of so many
-                 more that had waited
-    by_head:     int32 [L, H_kv] entries of each layer and KV head afterwards, where they differ
+    lacks:       by layer, the number of tokens without an entry, if layers differ; below 0: it got entries of that many more
+                 tokens that had waited
+    by_head:     int32 [L, H_kv] entries of each layer and KV head afterwards, if they differ
     held_bytes:  bytes of all storages (keys, values, positions, columns); full_bytes: those that keeping every entry
                  would need
-    peak_bytes:  the most that its storages had at once so far, where that has grown: what moves stands twice for a moment
-    head_bytes:  int64 [L, H_kv] bytes of each layer and KV head, its part of what heads share included, where heads differ
+    peak_bytes:  maximum size of its storages so far, if that has grown: entries that move exist twice for a moment
+    head_bytes:  int64 [L, H_kv] bytes of each layer and KV head, including its part of what heads share, if heads differ
     evicted_count: entries that left the KV head that lost most;  evicted_all: int32 [E] positions that left every head
-    evicted:     int32 [E, 3] (layer, KV head, position), where layers or heads differ
-    merged:      int32 [M, 4] (layer, KV head, position, other position): what left, and the entry that it became part of, -1
-                 where it was dropped
+    evicted:     int32 [E, 3] (layer, KV head, position), if layers or heads differ
+    merged:      int32 [M, 4] (layer, KV head, position, other position): the evicted entry, and the entry that it was merged
+                 into, -1 if it was dropped
     merged_by:   float32 [M, 2] (similarity, weight) of each of them
-    scores:      by what they were judged, where the policy ranks entries and there is one text (level "full")
-    plan:        what the policy has settled for each KV head, in the step in which it was;  notes: what it told of the step
-    mass:        uint8 [L, H_kv, n] share of accumulated attention by original position, where a policy keeps it and the
-                 map has at most 16,384 numbers (level "decisions") or 1,048,576 ("full"); 0 where evicted, else
-                 1 + 254 * sqrt(mass / largest of the layer)
-    shared:      int32 [N, 4] (node before it or -1, first position, the one behind the last, texts that read it) of texts
-                 that hold no entry twice; shared_bytes: what a cache of its own for each text would need beyond that
-    reference:      what a full cache beside this one says, where the header has `reference`
-    read:        uint8 [L, H_kv, n], where its last pass did not read all: 1 what that has read or written; kept as `mass` is
-    packed:      what a codec packed;  kept_packed: where it packs, bytes of the entries that are held, packed ones as they are
-    augmented:   what stands beside the entries of the text from here on; no other number but `held_bytes` counts it
-    freed:       of each text that ended in the step, in their order, the places in it of the entries that went with it,
-                 ascending: those that no other text reads
+    scores:      the scores of entries, if the policy ranks them and there is one text (level "full")
+    plan:        the policy's plan for each KV head, in the step in which it was settled;  notes: what it recorded of the step
+    mass:        uint8 [L, H_kv, n] share of accumulated attention by original position, if a policy keeps it and the map has at
+                 most 16,384 numbers (level "decisions") or 1,048,576 ("full"); 0 if evicted, else 1 + 254 * sqrt(mass / largest
+                 of the layer)
+    shared:      int32 [N, 4] (node before it or -1, first position, the one behind the last, texts that read it) of texts that
+                 share entries; shared_bytes: the additional size of separate caches for all texts
+    reference:      what the reference run found, if the header has `reference`
+    read:        uint8 [L, H_kv, n], if its last pass did not read all: 1 for entries that it has read or written; kept as
+                 `mass` is
+    packed:      what KV compression packed;  kept_packed: if it packs, bytes of the entries that are held, packed ones as
+                 packed
+    augmented:   entries in addition to those of the text, from here on; only `held_bytes` counts them
+    freed:       for each text that ended in the step, in order, the places of the entries that were freed with it, ascending:
+                 those that no other text reads
     """
 
     lane: str
@@ -304,16 +309,16 @@ class CacheChange:
 
 @dataclass
 class Fields:
-    """Level "full": what attention and residual stream looked like, for the rows that were committed.
+    """Level "full": attention and residual stream, for the rows that were committed.
 
-    layers: of those that were asked for (all, if none were named) as many, from the first on, as fit into 524,288 weights
+    layers: of the requested layers (all, if none were named) as many, from the first on, as fit into 524,288 weights
     attention: float16 [L', H_kv, g, R, n], softmax weights of `layers` over what was held when the rows were committed
-    positions: int32 [L', H_kv, n] original positions; -1 pads where layers hold different numbers
+    positions: int32 [L', H_kv, n] original positions; padded with -1 if layers hold different numbers
     hidden_norm: float32 [L + 1, R]; the norm of the residual stream entering each layer, and after the final norm; NaN: the
-            pass did not come there
+            pass did not reach it
     logits: float32 [N + 1, V] of the step's target pass, before the sampler: after the root, then after each drafted node
-    laws:   float32 [M, V]; what the drafted nodes were drawn from; law_of: int32 [N], the row of each, -1: without chance.
-            These three only where they have at most 262,144 numbers together
+    laws:   float32 [M, V]; the distributions that the drafted nodes were drawn from; law_of: int32 [N], the row of each, -1:
+            without chance. These three are recorded only if they have at most 262,144 numbers together
     """
 
     layers: list[int] | None = None
@@ -343,21 +348,22 @@ class Step:
 
     step: from 0; n: committed tokens before it, prompt included; t_us: its beginning, from the start of the run
     emitted: ids that this step added to the text; origins: one per id
-    drafted: nodes proposed, without passengers; accepted: of them emitted
+    drafted: nodes proposed, without auxiliary nodes; accepted: how many of them were emitted
     path:  accepted nodes from the root down (those emitted)
     draft_us, verify_us, commit_us, policy_us: durations by phase; wall_us: the whole step
-    notes: what the strategy told of the step, where it drafts nothing
-    details: what the strategy or router recorded beside the tokens, in a shape that every view draws; the header declares them
-    looks: what was worked out of distributions or states to decide, beside the passes, which has its price
-    choices: of each emitted token the candidates that stood beside it, where another law than the target's chose, or, without a
-            `path`, the strategy itself, which takes the best;  law: what another law than the target's told of the step
-    rule:  what the acceptance rule adds so that its verdict can be re-derived, by the names that its telling gives
-    sampler: what the sampler's state was before the step (mu, ...), where it has one worth showing; of a chain also what each
-            stage made of the step's first distribution
+    notes: what the strategy recorded of the step, if it drafts nothing
+    details: what the strategy or router recorded in addition to the tokens, in a shape that every view draws; the header
+             declares them
+    looks: what was computed from distributions or states to decide, in addition to the passes; it has a cost
+    choices: for each emitted token its candidates, if guidance chose, or, without a `path`, the strategy itself, which takes
+             the best; law: what the guidance recorded of the step
+    rule:  what the acceptance rule adds so that its verdict can be re-derived, by the names of its `Telling`
+    sampler: the sampler's state before the step (mu, ...), if it has one to show; for a chain also the result of each stage on
+            the step's first distribution
     pieces: id (as text) -> piece, for ids that the trace shows for the first time
-    forced: nodes whose verdict was settled beforehand, not tested; accepted or refused, as the trials say
-    environment: what was done behind the step about other programs on this machine; no part of the content hash
-    tie:   positions (in the step) at which the two best logits were closer than the tie bound, with their gap
+    forced: nodes whose verdict was set beforehand, not tested; accepted or rejected, as the trials say
+    environment: the reaction to other programs on this machine, after the step; not part of the content hash
+    tie:   positions (in the step) at which the two best logits were closer than the tie bound, with their difference
     """
 
     kind: ClassVar[str] = "step"
@@ -407,10 +413,10 @@ class Step:
 class End:
     """The last record of a sealed trace.
 
-    reason: why the run ended; message: one sentence where it was not the plain end
-    notes: a sentence on each part of the method that did nothing in the run, and why
-    tokens: ids of the whole text that counts, prompt excluded (a beam search's best, say)
-    records: how many records stand before this one; sha256: of all their bodies in order (hex)
+    reason: why the run ended; message: one sentence, if it was not the normal end
+    notes: a sentence on each part of the method that had no effect in the run, and why
+    tokens: ids of the whole final text, without the prompt (for example the best of a beam search)
+    records: number of records before this one; sha256: of all their bodies in order (hex)
     content_hash: the same over the records without times, so that equal runs have equal hashes
     """
 

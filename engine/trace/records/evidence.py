@@ -20,8 +20,8 @@ from ..values.relations import is_given as is_given
 
 @dataclass
 class Quantity:
-    """A number of a test, as a card lists it. value: a formula; symbol: a sentence; with {k} in it the number stands in the
-    table of all tests, where the rule decides on them together."""
+    """A number of a test, as a card lists it. value: a formula; symbol: a sentence; with {k} in it the number is in the table
+    of all tests, if the rule decides on them together."""
 
     word: str
     symbol: str
@@ -45,7 +45,7 @@ class Column:
 
 @dataclass
 class Sum:
-    """A line of arithmetic, a sentence; given: knobs with which it stands there."""
+    """A line of arithmetic, a sentence; given: knobs with which it is shown."""
 
     text: str
     given: dict[str, Any] = field(default_factory=dict)
@@ -66,9 +66,9 @@ def make_line(words: str, *sums: str | Sum) -> Line:
 
 @dataclass
 class Also:
-    """What keeps a token that the test refuses: `value` above `bound`, both formulas.
+    """What keeps a token that the test rejects: `value` above `bound`, both formulas.
 
-    word: whose word that is;  asked, spared: sentences: what it said, and that the token stays
+    word: who decides that;  asked, spared: sentences: what it decided, and that the token stays
     """
 
     word: str
@@ -80,19 +80,19 @@ class Also:
 
 @dataclass
 class Telling:
-    """What a rule says of itself.
+    """How an acceptance rule describes itself.
 
-    num, den: how a card calls what u is held against;  title: how it calls the test
+    num, den: what a card calls the numbers that u is compared with;  title: how it calls the test
     path:    how the trials settle it. "walk": down the tree, siblings in draw order, each success goes on. "longest": every
              node that can be reached is tried, and the path is one of the longest that passed. "last": of a chain, up to the
              last success. "copies": as "walk", but equal tokens of several chains are one, and the path may run through any
-    rest:    whether a refusal leaves norm(max(r - q, 0)) of the target's law;  left: in words, what else the token after
-             refusals is drawn from
+    rest:    whether a rejection leaves norm(max(r - q, 0)) of the target's distribution;  left: in words, what else the token
+             after rejections is drawn from
     likeliest: knobs with which the token after the path is the likeliest, without a draw; null: always drawn
-    also:    what keeps a refused token;  columns, relations: of the record
-    counted: what a check counts as derived again, and for each what (as for a column)
-    numbers: of a test, in a card's order; none: p, r, q, their threshold and u
-    card:    the sentences of a card;  lines, close: the same told at length, in order, and at its end
+    also:    what keeps a rejected token;  columns, relations: of the record
+    counted: what a check counts as re-derived, and for each what (as for a column)
+    numbers: numbers of a test, in the order of a card; empty: p, r, q, their threshold and u
+    card:    the sentences of a card;  lines, close: the same at length, in order, and its end
     """
 
     num: str = "p"

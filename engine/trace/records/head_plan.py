@@ -10,12 +10,12 @@ import numpy as np
 
 @dataclass
 class Plan:
-    """What a policy has settled for each KV head of the run: told once, in the step in which it was settled. The header is
-    written before that, since most look at the prompt.
+    """What a policy has settled for each KV head of the run: recorded once, in the step in which it was settled. The header is
+    written earlier, because most policies need the prompt.
 
-    entries: int32 [L, H_kv], how many a head is to hold: of the prompt where the policy cuts once, else in all; -1: there is no
-             such number
-    kinds:   words for kinds of heads;  kind: int8 [L, H_kv], which of them each is, where there are several
+    entries: int32 [L, H_kv], how many a head is to hold: of the prompt if the policy cuts once, else in total; -1: no such
+             number
+    kinds:   words for kinds of heads;  kind: int8 [L, H_kv], which of them each is, if there are several
     """
 
     entries: np.ndarray

@@ -18,35 +18,36 @@ class Pass:
     """One forward call.
 
     lane:    "target", "draft", ...;  phase: "prefill", "draft", "verify", "catch_up", "search" (a skip set is scored, an oracle
-             looks ahead), "score" (a context or a policy looks at the prompt), "canvas" (places among the text are filled),
-             "flush" (tokens that had waited go on), "lookup" (three tokens alone, for a table of states)
+             looks ahead), "score" (prompt compression or a policy reads the prompt), "canvas" (places among the text are
+             filled), "flush" (tokens that had waited go on), "lookup" (three tokens alone, for a table of states)
     tokens:  rows fed per sequence; batch: sequences
-    held:    committed entries per KV head before the pass; by layer where layers differ, by layer and KV head where heads do
-    attn, ffn: layers whose attention and whose feed-forward block ran: a number, so many from the first on; a list, these;
+    held:    committed entries per KV head before the pass; by layer if layers differ, by layer and KV head if heads do
+    attn, ffn: layers whose attention and whose feed-forward block ran: a number: that many from the first on; a list: these;
              None: all
-    propagated: layers that got keys and values from the state at an exit, without running: a number, so many of the first of
-             those without attention; a list, these
-    gap:     what stands in the cache of a layer without attention: keys and values of a state ("propagate", `propagated`),
-             those of the layer below ("copy", `copied`, as `propagated`), nothing, where no later pass runs the layer
-             ("monotone"), later ones read fewer ("absent") or the rows go on later ("defer"); "": all layers ran
-    rows:    by layer, so many of the fed rows ran it, the last of them where a chain enters layer by layer; 0: it did
-             not run. None: all of them
-    routed:  by layer, what each of the fed rows ran of it, a letter for each: "r" both sub-layers, "a" its attention alone, "f"
-             its feed-forward block alone, "-" neither. Of a row without attention the layer got what `gap` says, as of a layer
-             that no row ran. None: all rows ran what the pass ran
-    joined:  [[layer, tokens], ...] that had waited in front of a layer and ran the rest with the rows, which `tokens` does not
-             count
-    tests:   layers in front of which it was asked whether to leave;  asks, inner: what each cost, as in `Exit`
-    slots:   the last of the rows, which stand for no token: prompt tokens, never kept, or vectors that a context put into the
-             text;  aside: entries without tokens that the rows read too, per KV head, which `held` does not count
-    pending: entries of rows that an earlier pass fed and nothing has decided about yet, which these rows read beside `held`: a
-             number, or by layer; None: none
-    shared:  of `held` so many that are there once for all sequences;  distinct: those read, where these have more in common
-    read:    of `held` so many that were read, by layer and KV head; None: all;  bounds: by layer, pages whose bounds were read
-    rank:    of the map of trained exits through which tested states, and the one that the pass left with, were read
-    logits:  of the rows so many that were unembedded; None: the last one where a prompt is read, all otherwise
-    together: how many runs were in the pass, this one among them, each with rows and a cache of its own, of which the others
-             are told in their own traces; `wall_us` is that of the whole pass. None: this run alone
+    propagated: layers that got keys and values from the state at an exit, without running: a number: that many of the first
+             ones without attention; a list: these
+    gap:     what the cache of a layer without attention gets: keys and values of a state ("propagate", `propagated`), those of
+             the layer below ("copy", `copied`, as `propagated`), or nothing, because no later pass runs the layer ("monotone"),
+             later ones read fewer ("absent") or the rows go on later ("defer"); "": all layers ran
+    rows:    by layer, how many of the fed rows ran it, the last ones if a chain enters layer by layer; 0: it did not run. None:
+             all of them
+    routed:  by layer, what each fed row ran of it, a letter for each: "r" both sub-layers, "a" its attention alone, "f" its
+             feed-forward block alone, "-" neither. For a row without attention the layer got what `gap` says, as if no row ran
+             it. None: all rows ran what the pass ran
+    joined:  [[layer, tokens], ...] that had waited in front of a layer and ran the rest with the rows; `tokens` does not count
+             them
+    tests:   layers in front of which an exit was tested;  asks, inner: what each cost, as in `Exit`
+    slots:   the last rows, which are no tokens of the text: trained prompt tokens, never kept, or vectors that prompt
+             compression put into the text;  aside: entries without tokens that the rows also read, per KV head; `held` does not
+             count them
+    pending: entries of rows of an earlier pass that are not decided yet; these rows read them in addition to `held`: a number,
+             or by layer; None: none
+    shared:  how many of `held` exist once for all sequences;  distinct: those read, if they have more in common
+    read:    how many of `held` were read, by layer and KV head; None: all;  bounds: by layer, pages whose bounds were read
+    rank:    of the map of trained exits that read the tested states, and the state that the pass left with
+    logits:  how many of the rows were unembedded; None: the last one if a prompt is read, all otherwise
+    together: how many runs were in the pass, including this one, each with its own rows and cache, recorded in its own trace;
+             `wall_us` is that of the whole pass. None: this run alone
     """
 
     lane: str

@@ -18,22 +18,22 @@ READ = (SCORE, NEAR, STAYS)  # of a token that the target read
 
 @dataclass
 class Cut:
-    """What a context left of the prompt: the target read these tokens of it and no others.
+    """What prompt compression left of the prompt: the target read only these tokens.
 
-    kept:    int32 [k], ascending: where in the header's prompt the tokens stand that were read, its last among them
-    unit:    what was chosen: single "token"s, a "phrase" or a "sentence" at a time
-    positions: "compact": token i of `kept` was read at position i, and the text goes on at k; `n` of steps, evictions, and
-             all else that counts positions counts these
-    layers:  those by which it was chosen, of the lane that looked
-    scores:  float32 [n], what each token of the prompt was worth (level "decisions", at most 65,536 of them)
-    lookahead: ids that a draft model wrote behind the prompt, where those looked at it too
-    held_bytes: bytes of the cache of the passes that looked, at most, from its storages; it was gone before the target read
-    reason:  uint8 [n]: 0 the token was left out for its score, 1 it was read for its score, 2 as a neighbour of such a one, 3
-             it stays in any case (the question, marks of a chat, the last tokens), 4 it went before tokens were scored
-    budget:  tokens that were to be read, those that stay included
-    units:   int32 [u], the first token of each unit, where they are no single tokens;  worth: float32 [u], what each was worth
-    parts:   int32 [s], the first token of each part of the prompt that keeps its share of the budget, where there are several
-    near:    tokens that a chosen one brings, itself counted, the nearest first
+    kept:    int32 [k], ascending: places in the header's prompt of the tokens that were read, including the last
+    unit:    what was chosen as a whole: "token", "phrase" or "sentence"
+    positions: "compact": token i of `kept` was read at position i, and the text continues at k; `n` of steps, evictions and all
+             other positions count these
+    layers:  the layers that were used to choose, of the lane that scored
+    scores:  float32 [n], the score of each token of the prompt (level "decisions", at most 65,536 of them)
+    lookahead: ids that a draft model wrote after the prompt, if their attention counted too
+    held_bytes: peak bytes of the cache of the scoring passes, from its storages; it was freed before the target read
+    reason:  uint8 [n]: 0 the token was left out for its score, 1 it was read for its score, 2 as a neighbour of one, 3 it
+             always stays (the question, marks of a chat, the last tokens), 4 it was removed before tokens were scored
+    budget:  tokens to read, including those that always stay
+    units:   int32 [u], the first token of each unit, if units are not single tokens;  worth: float32 [u], the score of each
+    parts:   int32 [s], the first token of each part of the prompt with its own share of the budget, if there are several
+    near:    tokens kept around a chosen one, itself counted, the nearest first
     """
 
     kept: np.ndarray

@@ -15,11 +15,11 @@ MOST = 16  # transforms of a model, findings of a transform
 
 @dataclass
 class Made:
-    """What one transform of a model's weights found in the model that it was given, which the one before it had made.
+    """What one transform of a model's weights found in the model that it received from the transform before it.
 
     weights: its name and knobs, as `load` takes them
-    kept:    whether what it ended with was read from the user's folder, where an earlier load had left it
-    findings: name -> finding; empty where there is nothing to tell
+    kept:    whether its result was read from the user's folder, where an earlier load had stored it
+    findings: name -> finding; empty if there is nothing to record
     """
 
     weights: str
