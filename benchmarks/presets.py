@@ -1,7 +1,7 @@
 """What every preset writes on the prompt that it is shown on, and how much of it goes round: `python benchmarks/presets.py`.
 
 With --write what is not there yet, or was measured under other settings, is measured and kept in `presets.json`, which
-`tests/app/test_asked.py` holds against the presets. float32, a processor; nothing here is timed.
+`tests/app/test_preset_prompts.py` holds against the presets. float32, a processor; nothing here is timed.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ BUGS = (
         ("tests/engine/test_cache.py", "tests/contracts/test_drafters.py")),
     Bug("reordered hypotheses keep their positions", STORE, "self._pos = None if self._pos is None else self._pos.index_select(0, order)", "pass", ("tests/engine/test_cache.py", "tests/contracts/test_policies.py", "tests/methods/test_beam.py")),
     Bug("a band is one entry too wide", "engine/model/forward/masks.py", "keys >= self.feed.positions[:, None, :, None] - self.band.newest", "keys >= self.feed.positions[:, None, :, None] - self.band.newest - 1",
-        ("tests/methods/test_window_and_sinks.py", "tests/engine/test_reading.py", "tests/contracts/test_policies.py")),
+        ("tests/methods/test_window_and_sinks.py", "tests/engine/test_sparse_read.py", "tests/contracts/test_policies.py")),
     Bug("a sliding window is one entry too wide", "engine/model/forward/masks.py", "mask = mask & (self._query_distances(store) < window)", "mask = mask & (self._query_distances(store) <= window)", ("tests/engine/test_families.py", "tests/engine/test_decoder.py")),
     Bug("pages of the oldest are evicted from the front", "engine/decoding/bases/policy.py", "oldest[key] = pos.topk(gone, largest=False).indices.tolist()", "oldest[key] = pos.topk(gone, largest=True).indices.tolist()", ("tests/contracts/test_policies.py", "tests/contracts/test_grid.py")),
     Bug("sinks leave with the oldest", "engine/decoding/bases/policy.py", "pos = pos.masked_fill(pos < protect, cache.length)", "pass", ("tests/contracts/test_policies.py", "tests/contracts/test_grid.py")),
@@ -131,10 +131,10 @@ BUGS = (
     Bug("contrastive search rewards likeness", METHODS + "strategies/contrastive_search.py", "(1 - self.alpha) * p - self.alpha * nearest", "(1 - self.alpha) * p + self.alpha * nearest", ("tests/methods/test_contrastive_search.py",)),
     # records and their checks
     Bug("the level of a node is off by one", "engine/core/tree.py", "levels.append(1 if parent < 0 else levels[parent] + 1)", "levels.append(0 if parent < 0 else levels[parent] + 1)", ("tests/contracts/test_drafters.py",)),
-    Bug("a note stands on the wrong token", METHODS + "drafters/lookup/prompt_lookup.py", 'notes["copied"] = [*range(at, at + len(copied))]', 'notes["copied"] = [*range(at + 1, at + 1 + len(copied))]', ("tests/trace/test_copied.py", "tests/contracts/test_notes.py", "tests/contracts/test_drafters.py")),
+    Bug("a note stands on the wrong token", METHODS + "drafters/lookup/prompt_lookup.py", 'notes["copied"] = [*range(at, at + len(copied))]', 'notes["copied"] = [*range(at + 1, at + 1 + len(copied))]', ("tests/trace/test_copies.py", "tests/contracts/test_notes.py", "tests/contracts/test_drafters.py")),
     Bug("a check believes every verdict", "engine/trace/checks/verdicts.py", "elif stays is not None and ok != stays:", "elif False:", ("tests/trace/test_check.py", "tests/app/test_borrowed_rule.py")),
     Bug("a check believes every relation", "engine/trace/checks/verdicts.py", "elif not agree(a, sign, b, due.within):", "elif False:", ("tests/app/test_borrowed_rule.py",)),
     Bug("a check believes every interval", "engine/trace/checks/verdicts.py", "not extra.low - ROUNDING <= extra.u < extra.high + ROUNDING", "False", ("tests/trace/test_check.py",)),
     Bug("a check believes every row of a tally", "engine/trace/details/tally.py", "(number >= bar) != outcome.holds", "False", ("tests/app/test_borrowed_strategy.py",)),
-    Bug("a check believes every count of entries", "engine/trace/checks/entries.py", "if int(self._held.max()) != change.held:", "if False:", ("tests/trace/test_check.py", "tests/engine/test_seen.py")),
+    Bug("a check believes every count of entries", "engine/trace/checks/entries.py", "if int(self._held.max()) != change.held:", "if False:", ("tests/trace/test_check.py", "tests/engine/test_visible_entries.py")),
 )  # fmt: skip

@@ -30,7 +30,7 @@ RULES = toys.variants("acceptance")
 def recorded(rule: str, which: int) -> Trace:
     """A run with the rule in one of its settings."""
     parts = dict(
-        drafter=entry(DRAFTERS, rule, "DRAFTERS of tests/contracts/test_tellings.py"), sampler="temperature"
+        drafter=entry(DRAFTERS, rule, "DRAFTERS of tests/contracts/test_evidence.py"), sampler="temperature"
     )
     return toys.decode(toys.method(acceptance=RULES[which], **parts), count=60, seed=2).sink
 
@@ -101,7 +101,7 @@ def test_what_a_rule_adds_holds_what_it_says_it_holds(rule: str, which: int) -> 
 
 @pytest.mark.parametrize("rule", registry("acceptance"))
 def test_under_a_greedy_law_a_rule_that_matches_is_exact_matching(rule: str) -> None:
-    drafter = entry(DRAFTERS, rule, "DRAFTERS of tests/contracts/test_tellings.py")
+    drafter = entry(DRAFTERS, rule, "DRAFTERS of tests/contracts/test_evidence.py")
     trace = toys.decode(
         toys.method(drafter=drafter, acceptance=rule, sampler="greedy"), count=30, seed=2
     ).sink
