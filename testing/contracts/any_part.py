@@ -26,7 +26,7 @@ def isolated_method(kind: str, name: str, settings: Settings, **more: Any) -> Me
 
 
 def says_what_it_is(kind: str, name: str, settings: Settings) -> None:
-    """It has a title, a source and a docstring; what a trace's header records of it makes the same part again."""
+    """It has a title, a source and a docstring; its record in a trace's header makes the same part again."""
     cls = registry(kind)[name]
     assert cls.title, "it has no title"
     assert cls.source, "it has no source: the paper and section, or the repository"
@@ -72,7 +72,7 @@ def runs_agree_at_every_level(kind: str, name: str, settings: Settings) -> None:
 
 
 def same_seed_gives_the_same_trace(kind: str, name: str, settings: Settings) -> None:
-    """Two drawn runs with one seed have one content hash: nothing draws beside the generator that is passed in."""
+    """Two sampled runs with one seed have one content hash: all randomness comes from the generator that is passed in."""
     method = isolated_method(kind, name, settings)
     with suppress(MethodError):  # some work with greedy choices alone
         drawn = isolated_method(
@@ -86,7 +86,7 @@ def same_seed_gives_the_same_trace(kind: str, name: str, settings: Settings) -> 
 
 
 def text_agrees_with_its_exactness(kind: str, name: str, settings: Settings) -> None:
-    """A method that calls itself lossless writes plain decoding's greedy text, and one that does not says why."""
+    """A method that calls itself lossless writes the greedy text of plain decoding; any other says why not."""
     method = isolated_method(kind, name, settings)
     session = toys.decode(method, count=COUNT)
     assert session.header.exactness == method.exactness, "the header states another exactness than the method"

@@ -47,7 +47,7 @@ def collect_proposals(session: Session) -> Iterator[tuple[Draft, int]]:
 
 
 def text_is_the_targets_own(name: str, settings: Settings, count: int = 20, prompts: int = 0) -> None:
-    """Greedy text equals plain decoding's, and the trace agrees with itself."""
+    """The greedy text equals that of plain decoding, and the trace agrees with itself."""
     target, _ = toys.pair()
     for prompt in [toys.PROMPT, [5], *toys.prompts(prompts)]:
         session = toys.decode(toys.method(drafter=(name, settings)), prompt, count)
@@ -85,7 +85,7 @@ def draft_is_a_tree_that_fits(
 
 
 def check_distributions(draft: Draft) -> None:
-    """Each drawn node has the normalised law it was drawn from: positive on the node, zero on its earlier siblings."""
+    """Each drawn node has a normalised distribution: positive at the node, zero at its earlier siblings."""
     for node, token in enumerate(draft.tokens):
         law = draft.law(node)
         if law is None:
@@ -148,8 +148,8 @@ def drafts_nothing(name: str, settings: Settings) -> bool:
 
 
 def draws_from_draft_model(name: str, settings: Settings) -> None:
-    """A drawn node's distribution is that of the draft model reading its branch alone, earlier siblings taken out where they
-    were. For drafters that draw from one draft model."""
+    """A drawn node's distribution is the draft model's after its branch alone, without the earlier siblings that were excluded.
+    For drafters that draw from one draft model."""
     session, drawn = drafting_session(name, settings, "temperature", seed=3), 0
     session.start()
     for _ in range(4):
@@ -182,8 +182,8 @@ def _draft_of(session: Session) -> Draft:
 def guesses_leave_no_trace(
     name: str, settings: Settings, sampler: str = "greedy", count: int = 20, wrong: int = 4
 ) -> None:
-    """After a proposal nothing is pending in the target but the layers that the check need not run again; after a commit every
-    cache equals a new reading of the text. wrong: guesses that must have been refused, or the test shows nothing"""
+    """After a proposal, nothing is pending in the target except layers that verification need not run again; after a commit,
+    every cache equals a new reading of the text. wrong: guesses that must have been refused, or the test shows nothing"""
     session = drafting_session(name, settings, sampler, seed=1, max_new_tokens=count)
     session.start()
     refused = 0
@@ -207,7 +207,7 @@ def guesses_leave_no_trace(
 
 
 def progress_is_counted(name: str, settings: Settings) -> None:
-    """Every step emits, in one pass of the target; what was emitted is what was accepted and one token more."""
+    """Every step emits tokens in one pass of the target: the accepted ones and one more."""
     trace = toys.session_trace(toys.decode(toys.method(drafter=(name, settings)), count=30))
     for step in trace.steps:
         verify = [x for x in step.passes if x.lane == "target" and x.phase == "verify"]

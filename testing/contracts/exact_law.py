@@ -41,7 +41,7 @@ class NotCounted(Exception):
 
 
 def texts_keep_their_probability(kind: str, name: str, settings: Settings) -> None:
-    """The probability of every text of three tokens out of three, all ways of chance walked, is the target's own to 1e-12.
+    """Every text of three tokens has the target's probability, to 1e-12, summed over all random draws.
 
     It is counted under two samplers, with two sorts of drafts, as far as that takes 15 seconds; where there are too many ways,
     over texts of two tokens. Raises NotCounted where nothing could be counted.

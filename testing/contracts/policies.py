@@ -16,7 +16,7 @@ def _decode_steps(name: str, settings: Settings) -> list[Step]:
 
 
 def evicted_entries_free_their_memory(name: str, settings: Settings) -> None:
-    """Where every KV head has lost entries, its keys and values take less memory than those of a full cache."""
+    """If every KV head has evicted entries, keys and values take less memory than in a full cache."""
     session = toys.decode(toys.method(policy=(name, settings)), count=COUNT)
     full = toys.decode(toys.method(), count=COUNT)
     read = len(session.target.tokens)
@@ -29,7 +29,7 @@ def evicted_entries_free_their_memory(name: str, settings: Settings) -> None:
 
 
 def zones_bound_what_is_held(name: str, settings: Settings) -> None:
-    """A policy whose zones say how many entries it keeps holds no more of them, once more tokens than that were read."""
+    """A policy holds no more entries than its zones allow, once more tokens than that were read."""
     method = toys.method(policy=(name, settings))
     zones = method.policy.zones
     most = sum(zone.entries for zone in zones)
@@ -45,7 +45,7 @@ def zones_bound_what_is_held(name: str, settings: Settings) -> None:
 
 
 def newest_entry_stays(name: str, settings: Settings) -> None:
-    """The token that was just committed is not among the entries that leave in its step."""
+    """A step does not evict the entry of the token that it commits."""
     for step in _decode_steps(name, settings):
         change = step.cache[0]
         newest = step.n + len(step.emitted) - 2  # the last token of the text is not read yet

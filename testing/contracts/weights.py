@@ -54,7 +54,7 @@ def prompt_logits(decoder: Decoder) -> torch.Tensor:
 
 
 def given_model_stays_as_it_was(name: str, settings: Settings) -> None:
-    """The model that it was given stays as it was."""
+    """The source model does not change."""
     before, _ = transformed_toy(name, settings)
     check_untouched(before)
 
@@ -70,13 +70,13 @@ def check_untouched(before: Decoder) -> None:
 
 
 def same_model_comes_out_twice(name: str, settings: Settings) -> None:
-    """It makes the same model twice: nothing is drawn without a seed."""
+    """It makes the same model twice: all randomness is seeded."""
     first, second = (prompt_logits(transformed_toy(name, settings)[1]) for _ in range(2))
     assert torch.equal(first, second), "two models made of one have different logits"
 
 
 def run_agrees_with_itself(name: str, settings: Settings, count: int = 12) -> None:
-    """A run on the model that comes out writes this model's greedy text, and its trace agrees with itself."""
+    """A run on the new model writes that model's greedy text, and its trace agrees with itself."""
     _, after = transformed_toy(name, settings, torch.float64)
     session = Session(toys.model(after), Method(), list(toys.PROMPT), max_new_tokens=count)
     text = toys.finish_session(session).tokens[len(toys.PROMPT) :]
@@ -89,7 +89,7 @@ def run_agrees_with_itself(name: str, settings: Settings, count: int = 12) -> No
 def text_has_one_distribution(
     name: str, settings: Settings, dtype: torch.dtype = torch.float32, slack: float = 1e-4
 ) -> None:
-    """A text read at once, token by token behind a cache, and by a copy of the weights has the same logits."""
+    """A text has the same logits read at once, token by token with a cache, and with a copy of the weights."""
     _, after = transformed_toy(name, settings, dtype)
     once = prompt_logits(after)[0]
     cache, rows = KVCache(after.spec, dtype=dtype), list[torch.Tensor]()

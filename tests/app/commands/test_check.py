@@ -129,13 +129,13 @@ BUGS = {
         "drafter",
         "Draft.chain(newest[: context.room]",
         "Draft.chain([__import__('random').randrange(9)] * min(2, context.room)",
-        "Two drawn runs with one seed",
+        "Two sampled runs with one seed",
     ),
     "a policy that evicts the newest entry": (
-        "policy", "keep=self.recent", "keep=0", "The token that was just committed"
+        "policy", "keep=self.recent", "keep=0", "A step does not evict"
     ),
     "a policy that keeps more than its zones say": (
-        "policy", "keep=self.recent", "keep=self.recent + 3", "A policy whose zones"
+        "policy", "keep=self.recent", "keep=self.recent + 3", "A policy holds no more entries"
     ),
     "a strategy whose record says what did not happen": (
         "strategy", '{"bought": count}', '{"bought": 2}', "A run at each recording level"
@@ -147,7 +147,7 @@ BUGS = {
         "acceptance",
         '    lossless = False\n    changes = "tests are easier than the target\'s distribution"\n',
         "",
-        "The probability of every text",
+        "Every text of three tokens",
     ),
 }  # fmt: skip
 
