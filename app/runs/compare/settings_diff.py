@@ -67,8 +67,8 @@ def differences(play: RunService, header: Header, run: RunChoice, now: RunChoice
     words += [f"{now.max_new} new tokens, not {run.max_new}"] * (now.max_new != run.max_new)
     words += [f"recorded: {now.level}, not {run.level}"] * (now.level != run.level)
     if now.reference != run.reference:
-        kind = now.reference or run.reference
-        what = "the original weights" if kind == "model" else "a full cache"
+        reference = now.reference or run.reference
+        what = "the original weights" if reference == "model" else "a full cache"
         words.append(f"{'with' if now.reference else 'without'} {what} as reference")
     method, other = (Method.from_names(x.names, x.settings) for x in (run, now))
     names = play.model_keys(now)
