@@ -30,7 +30,6 @@ FOREIGN = {
     "repetetion_penalty_accum_loss": "DITTO, the authors' file",
     "ae0fb9df92df3434": "a fingerprint of weights",
     "best_at": "made from the word of a mark, such as best",
-    "_bytes": "the end of a name",
 }
 
 
