@@ -6,11 +6,15 @@ A record names a file by its name and hash, never by its place on a machine.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import secrets
+import tempfile
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from .refusal import Refusal
 
@@ -33,6 +37,24 @@ def data_folder() -> Path:
 def uploads_folder() -> Path:
     """The folder of the files that were uploaded to the page or that recorded runs name, next to the traces."""
     return data_folder() / "traces" / "files"
+
+
+def measurement_path(folder: Path, key: Mapping[str, str | int]) -> Path:
+    """The JSON file in `folder` for a measurement under `key` (machine, threads, dtype, ...); it may not exist yet."""
+    words = "-".join(str(part) for part in key.values()).lower()
+    return folder / (re.sub(r"[^a-z0-9.]+", "-", words).strip("-") + ".json")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write plain data to a file, in one piece or not at all. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(value, file, indent=1)
+        os.replace(part, path)
+    finally:
+        Path(part).unlink(missing_ok=True)
 
 
 def hash_of(value: str) -> str | None:

@@ -7,13 +7,10 @@ of the machine at hand.
 from __future__ import annotations
 
 import json
-import os
-import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from decodescope.engine.core.files import data_folder
+from decodescope.engine.core.files import data_folder, measurement_path, write_json
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.paths import shorten_path
 
@@ -52,21 +49,13 @@ Key = Mapping[str, str | int]
 def profile_path(key: Key, data_dir: str | Path | None = None) -> Path:
     """Path of the profile measured under `key` (machine, torch, threads, dtype); the folder may not exist yet."""
     folder = (data_folder() if data_dir is None else Path(data_dir)) / "profiles"
-    words = "-".join(str(part) for part in key.values()).lower()
-    return folder / (re.sub(r"[^a-z0-9.]+", "-", words).strip("-") + ".json")
+    return measurement_path(folder, key)
 
 
 def save_profile(profile: HardwareProfile, key: Key, data_dir: str | Path | None = None) -> Path:
     """Write the profile under `key`, in one piece or not at all; return where."""
     path = profile_path(key, data_dir)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump({"key": dict(key), "profile": profile.record()}, file, indent=1)
-        os.replace(part, path)
-    finally:
-        Path(part).unlink(missing_ok=True)
+    write_json(path, {"key": dict(key), "profile": profile.record()})
     return path
 
 

@@ -187,7 +187,7 @@ def load(
     remarks = [*(f"{name}: {x}" for x in odd), *remarks]
     if tokenizer is not None and tokenizer.vocab < spec.vocab:
         decoder.usable = tokenizer.vocab  # the rows above pad the matrix to a round size
-    mark = fingerprint(folder, adapter, parts)
+    decoder.fingerprint = mark = fingerprint(folder, adapter, parts)
     return Model(
         name,
         folder,

@@ -26,6 +26,8 @@ LIMITS = (
     "ATEN_CPU_CAPABILITY",
     "ONEDNN_MAX_CPU_ISA",
     "DNNL_MAX_CPU_ISA",
+    "NUMBA_CPU_NAME",
+    "NUMBA_CPU_FEATURES",
 )  # variables that forbid instructions
 ROWS = (1, 8)  # of the products that are timed: plain decoding, and a check of seven drafted tokens
 SIDE = 1024  # of the matrix

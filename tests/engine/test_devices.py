@@ -43,7 +43,6 @@ HERE = {
         "methods/strategies/joint_tokens.py:JointTokens.choose",
         "methods/weights/shared/block_times.py:choose_within_budget",
         "methods/weights/shared/gate_sizes.py:GateSizes.__init__",
-        "decoding/shared/pass_time.py:LinearPassTime.measure",
     ),
     "the chance of the keys is the CPU's, so that a seed says the same everywhere": (
         "methods/kv_compression/gear.py:factor_low_rank",

@@ -16,10 +16,12 @@ from sizes import thinned
 from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.core.component import build, registry
 from decodescope.engine.cost.hardware import DEVICES
+from decodescope.engine.cost.pass_curve import ROWS
 from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 from decodescope.engine.decoding.bases.schedule import Schedule
-from decodescope.engine.decoding.shared.pass_time import ROWS, LinearPassTime
+from decodescope.engine.decoding.shared.pass_time import LinearPassTime, MeasuredPassTime
 from decodescope.engine.decoding.values.draft import Draft, Verdict
+from decodescope.engine.kernels.choice import pass_threads
 from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
 from decodescope.engine.methods.schedules import confidence, goodput
 from decodescope.engine.methods.schedules.confidence import best_threshold
@@ -472,14 +474,12 @@ def test_what_goodput_notes_gives_its_choice_again() -> None:
     )
 
 
-def test_times_of_this_machine_are_a_line_through_what_was_timed() -> None:
+def test_times_of_this_machine_are_the_measured_curve_whatever_the_context() -> None:
     target, _ = toys.pair()
     made = target.decoder.to(dtype=torch.float64)
-    made.costs = {n: 30.0 + 2.5 * n for n in ROWS}
-    line = LinearPassTime.measure(made)
-    assert (line.fixed, line.row, line.entry) == (pytest.approx(30.0), pytest.approx(2.5), 0.0)
-    made.costs = {n: 30.0 - n for n in ROWS}  # noise: more rows never really take less time
-    assert LinearPassTime.measure(made) == LinearPassTime(pytest.approx(30 - 31 / 5), 0.0, 0.0)
+    made.costs = {(pass_threads(), "torch"): {n: 30.0 + 2.5 * n for n in ROWS}}
+    time = MeasuredPassTime.measure(made)
+    assert [time.us(n, 500) for n in (1, 3, 16, 40)] == pytest.approx([32.5, 37.5, 70.0, 130.0])
 
 
 def test_modelled_times_are_weights_arithmetic_and_context() -> None:

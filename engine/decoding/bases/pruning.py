@@ -78,7 +78,7 @@ def unpack_model(model: Decoder) -> Decoder:
 def replace_layer_matrices(model: Decoder, others: Mapping[MatrixPlace, Tensor]) -> Decoder:
     """`model` with these matrices of its layers instead of its own, cast to its type. They may carry a gradient."""
     decoder = copy.copy(model)
-    decoder.costs = {}
+    decoder.forget_costs()
     decoder.layers = [
         replace(
             layer,

@@ -167,7 +167,7 @@ def replace_matrices(
     """`model` with each of its matrices, as it is stored, replaced by `change` of it; the head's only if `head`. What comes
     back as plain rows is packed for the processor."""
     decoder = copy.copy(model)
-    decoder.costs = {}
+    decoder.forget_costs()
     decoder.layers = [
         replace(
             layer, **{name: pack(change(MatrixPlace(i, name), getattr(layer, name))) for name in MATRICES}

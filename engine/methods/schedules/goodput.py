@@ -9,11 +9,12 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.cost.hardware import DEVICES
 from decodescope.engine.cost.speedup import expected_tokens
 from decodescope.engine.decoding.bases.schedule import Schedule
-from decodescope.engine.decoding.shared.pass_time import LinearPassTime
+from decodescope.engine.decoding.shared.pass_time import LinearPassTime, MeasuredPassTime
 
 if TYPE_CHECKING:
     from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 
+PassTime = LinearPassTime | MeasuredPassTime
 PRIOR = 4.0  # weight of `alpha` at the start of the average, in judged tokens
 
 
@@ -24,15 +25,15 @@ class Goodput(Schedule):
 
         batch * (1 - alpha^(k + 1)) / (1 - alpha)  /  (t_target(batch * (k + 1)) + k * t_draft(batch)),
 
-    where t(rows) = fixed + row * rows + entry * context is linear; of several, the shortest. alpha is a moving average of the
-    accepted share of judged tokens; both counts are multiplied by `decay` after each step. With k = 0 nothing is judged, so
-    after `probe_interval` such steps one token is drafted.
+    where t is the time of a pass; of several, the shortest. alpha is a moving average of the accepted share of judged tokens;
+    both counts are multiplied by `decay` after each step. With k = 0 nothing is judged, so after `probe_interval` such steps
+    one token is drafted.
 
     The batch is simulated: one text is decoded, with the times of a server that decodes `batch` such texts of its length at
-    once. The times come from the models' shapes and a machine's published peaks. With `machine` here they come from passes
-    timed on this machine, and then runs differ. A step with k = 0 has no draft that could record a note, so `off` of the next
-    draft counts the steps before it. The form of the paper's formula is recalled, not checked; the time model and the probe are
-    ours. Lossless.
+    once. From the models' shapes and a machine's published peaks, t(rows) = fixed + row * rows + entry * context. With
+    `machine` here t(rows) is the curve measured on this machine through the kernels in use, and then runs differ. A step with
+    k = 0 has no draft that could record a note, so `off` of the next draft counts the steps before it. The form of the paper's
+    formula is recalled, not checked; the time model and the probe are ours. Lossless.
     """
 
     title = "Goodput (SmartSpec)"
@@ -81,8 +82,8 @@ class Goodput(Schedule):
     def begin(self, ctx: Context) -> None:
         draft = ctx.lanes["draft"].decoder
         if self.machine == "here":
-            self._target = LinearPassTime.measure(ctx.target.decoder)
-            self._draft = LinearPassTime.measure(draft)
+            self._target: PassTime = MeasuredPassTime.measure(ctx.target.decoder)
+            self._draft: PassTime = MeasuredPassTime.measure(draft)
         else:
             device = DEVICES[self.machine]
             self._target = LinearPassTime.from_profile(ctx.target.decoder.spec, device)
@@ -100,7 +101,7 @@ class Goodput(Schedule):
     def _alpha(self) -> float:
         return self._accepted / self._judged
 
-    def step_times(self, target: LinearPassTime, draft: LinearPassTime, context: int) -> list[float]:
+    def step_times(self, target: PassTime, draft: PassTime, context: int) -> list[float]:
         """Microseconds of a step with k = 0, 1, ..., `max_draft_tokens` drafted tokens per text, for texts of `context`
         tokens."""
         entries = self.batch * context

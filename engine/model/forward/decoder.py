@@ -47,7 +47,9 @@ class Decoder:
         self.usable: int | None = (
             None  # ids below this may be emitted; the rows above pad the matrix and get no logit
         )
-        self.costs: dict[int, float] = {}  # rows of a pass -> microseconds, once measured
+        # (threads, kernels) -> rows of a pass -> microseconds, once measured
+        self.costs: dict[tuple[int, str], dict[int, float]] = {}
+        self.fingerprint = ""  # of the model that was loaded; empty: made in memory, or changed since
         self.heads: Mapping[str, CompanionNet] = {}  # draft heads trained on this model, by name
         self.gates = OPEN
 
@@ -113,8 +115,12 @@ class Decoder:
         decoder.norm = double_weight(single_weight(self.norm, self.spec.d_model))
         decoder.unembedding = pack(self.head)
         decoder.head = self.head if self.head is self.embed else decoder.unembedding
-        decoder.costs = {}
+        decoder.forget_costs()
         return decoder
+
+    def forget_costs(self) -> None:
+        """Forget the measured times of passes, and the model of which they were: the matrices are no longer those."""
+        self.costs, self.fingerprint = {}, ""
 
     def forward(
         self,

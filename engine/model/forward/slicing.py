@@ -22,7 +22,8 @@ def apply_gates(decoder: Decoder, gates: Gates) -> Decoder:
     before; use `slice_by_gates` to save work."""
     gates.check(decoder.spec)
     model = copy.copy(decoder)
-    model.gates, model.costs = gates.to_device(decoder.device), {}
+    model.gates = gates.to_device(decoder.device)
+    model.forget_costs()
     return model
 
 
