@@ -10,8 +10,9 @@ import torch
 
 from decodescope import __version__
 from decodescope.engine.core.component import note_declarations
-from decodescope.engine.core.roles import TARGET
+from decodescope.engine.core.roles import TARGET, WHOLE
 from decodescope.engine.decoding.record.recorder import Recorder
+from decodescope.engine.decoding.shared.verify_cost import known_curve
 from decodescope.engine.trace.records.events import Made
 
 from .load import Model
@@ -47,3 +48,9 @@ def further_model_fields(models: Mapping[str, Model]) -> dict[str, dict[str, Any
 def transform_reports(models: Mapping[str, Model]) -> dict[str, list[Made]] | None:
     """Role -> the findings of the transforms of the model's weights; None if no model was transformed."""
     return {role: x.reports for role, x in models.items() if x.reports} or None
+
+
+def known_pass_times(models: Mapping[str, Model], threads: int) -> dict[str, dict[str, float]]:
+    """Role -> rows -> microseconds of a pass in so many threads, for each model that decodes and was measured before."""
+    curves = {role: known_curve(x.decoder, threads) for role, x in models.items() if role != WHOLE}
+    return {role: curve.record() for role, curve in curves.items() if curve is not None}

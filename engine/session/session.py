@@ -55,7 +55,7 @@ from .compatibility import (
     reference_decoder,
     reference_models,
 )
-from .header import further_model_fields, method_fields, transform_reports
+from .header import further_model_fields, known_pass_times, method_fields, transform_reports
 from .length import LengthLimit, length_limit
 from .load import Model, ensure_loaded, models_by_role
 from .method import Method, MethodError
@@ -291,6 +291,7 @@ class Session(State):
                 turn=self._user_turn,
                 parent=self._parent,
                 machine=known_measurement(target.decoder.dtype, target.decoder.device, threads),
+                pass_us=known_pass_times(self._models, threads),
                 reference=self.target.reference is not None,
             )
             self._header.parts = self._describe_parts(self.method)

@@ -94,6 +94,7 @@ class Header:
     turn:    that turn, before the template; "" if there is none, or it was not recorded
     forced:  whether verdicts were forced in the run; the text then follows no distribution
     machine: the measured profile of the target's device (HardwareProfile.record()), or None if there was none
+    pass_us: role -> rows -> microseconds: passes of that model as measured before the run with these kernels and threads
     tells:   kind of part -> name -> note: the signals that the parts of the method record in each step
     details: name -> the meaning of the details of that name: words, formulas and outcomes, as the strategy or router declares
              them
@@ -130,6 +131,7 @@ class Header:
     parent: dict[str, Any] | None = None
     fork: dict[str, Any] | None = None
     machine: dict[str, Any] | None = None
+    pass_us: dict[str, Any] = field(default_factory=dict)
     tells: dict[str, dict[str, Note]] = field(default_factory=dict)
     details: dict[str, Form] = field(default_factory=dict)
     parts: dict[str, Any] = field(default_factory=dict)
