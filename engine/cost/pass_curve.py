@@ -81,6 +81,12 @@ class PassCurve:
         return cls(us)
 
 
+def recorded_curve(pass_us: Any, role: str) -> PassCurve | None:
+    """The curve of the model in a role, of what the header of a trace keeps; None if there is none of several points."""
+    curve = PassCurve.from_record(pass_us.get(role)) if isinstance(pass_us, Mapping) else None
+    return curve if curve is not None and len(curve.us) > 1 else None
+
+
 def curve_path(key: Key, data_dir: str | Path | None = None) -> Path:
     """The file of the curve that was measured under `key`; it may not exist yet."""
     folder = (data_folder() if data_dir is None else Path(data_dir)) / "passes"

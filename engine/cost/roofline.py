@@ -17,6 +17,7 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.trace.encoding.record_decoder import read_dataclass
 
 from .cost import Cost, Op, PassShape, pass_ops
+from .pass_curve import PassCurve
 
 Bound = Literal["compute", "memory", "launch"]
 Rule = Literal["per operator", "whole step"]
@@ -162,17 +163,21 @@ def verify_curve(
     counts: Sequence[int],
     shape: PassShape,
     dtype: str | None = None,
+    measured: PassCurve | None = None,
 ) -> list[float]:
     """v(n) for each n of `counts`: time of a pass over n tokens, all to the head, over that of one; per operator.
 
     shape: that of each pass; its `tokens` and `logits` are replaced by n
+    measured: the curve that was measured on this machine; the numbers that it covers are read from it
     """
 
     def us(n: int) -> float:
         return profile.time_us(pass_ops(spec, replace(shape, tokens=n, logits=n)), dtype).us
 
     alone = us(1)
-    return [us(n) / alone for n in counts]
+    return [
+        measured.ratio(n) if measured is not None and measured.covers(n) else us(n) / alone for n in counts
+    ]
 
 
 def critical_tokens(

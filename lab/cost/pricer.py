@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from decodescope.engine.core.params import ParamError
+from decodescope.engine.core.roles import TARGET
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.cost import DTYPE_BITS, expected_tokens, ops_of, speedup
 from decodescope.engine.cost.hardware import HardwareProfile
+from decodescope.engine.cost.pass_curve import PassCurve, recorded_curve
 from decodescope.engine.cost.passes import PassPricer
 from decodescope.engine.cost.utilization import Utilization, pass_utilization, steps_utilization
 from decodescope.engine.trace.records.auxiliary_nodes import drafted_depths, drafted_nodes
@@ -152,6 +154,14 @@ class Pricer:
                 "The record does not have the shape of the run's model or its type: nothing can be priced."
             )
 
+    @property
+    def curve(self) -> PassCurve | None:
+        """The measured curve of the run's own target, if this is the machine, type and model that it was measured on."""
+        header = self.run.header
+        own = self.machine.kind == "measured" and (header.machine or {}).get("name") == self.machine.name
+        same = self.dtype == header.dtype and TARGET not in self.replaced
+        return recorded_curve(header.pass_us, TARGET) if own and same else None
+
     def pass_us(self, one: Pass, draft: DraftTree | None = None) -> float | None:
         """Microseconds of one pass; None: the shape of its lane is not recorded."""
         return None if one.lane not in self.passes.specs else self._estimate(one, draft).us
@@ -226,15 +236,25 @@ class Pricer:
     def surface(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Speed relative to plain decoding by length of the draft and share of drafted tokens that are accepted.
 
+        On the machine of the run costs are those measured there, where the header keeps them: of a pass by its rows, and of
+        drafting by the clock. Else they are the model's.
+
         draft: a drafted level in plain steps, from this run's own drafting; 0: it has none. point: length and share of the
         run; the share is the one at which a chain of that length emits as many tokens per pass as the run did.
         """
         held = [one.entries for step in self.run.steps for one in step.passes if is_deciding_pass(one)]
         middle, alone = round(statistics.fmean(held)) if held else 1, self.plain_us()
         levels = self.run.depth * sum(bool(drafted_nodes(step.draft)) for step in self.run.steps)
-        spent = sum(row["model"] for row in rows if row["phase"] not in READS and not _is_check(row))
+        curve = self.curve
+        known = curve is not None and curve.covers(LENGTHS[-1] + 1)
+        time = "s" if known else "model"
+        spent = sum(row[time] for row in rows if row["phase"] not in READS and not _is_check(row))
+        alone = curve.time_us(1) if curve is not None and known else alone
         draft = spent * 1e6 / levels / alone if levels else 0.0
-        check = {n: self._check_us(n + 1, middle) / alone for n in LENGTHS}
+        check = {
+            n: curve.ratio(n + 1) if curve is not None and known else self._check_us(n + 1, middle) / alone
+            for n in LENGTHS
+        }
         grid = [[round(speedup(share, n, draft, check[n]), 4) for n in LENGTHS] for share in SHARES]
         point = (
             {"length": self.run.depth, "share": acceptance_for_tau(self.run.tau, self.run.depth)}
@@ -288,6 +308,11 @@ class Pricer:
         else:
             said.append(
                 "What a launch costs there is not known and left out: small passes look faster than they are."
+            )
+        if (curve := self.curve) is not None:
+            sizes = ", ".join(map(str, curve.rows))
+            said.append(
+                f"The table of lengths and shares uses measured times: passes over {sizes} rows, timed before the run."
             )
         said.append(
             "A pass takes the longer of its arithmetic and its traffic, plus its launches; its parts overlap fully."

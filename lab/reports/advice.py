@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.core.roles import TARGET
 from decodescope.engine.cost.cost import DTYPE_BITS, PassShape, expected_tree_tokens, pass_cost, pass_ops
 from decodescope.engine.cost.hardware import HardwareProfile
+from decodescope.engine.cost.pass_curve import PassCurve, recorded_curve
 from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.trace import Header
 from decodescope.engine.trace.checks.decisions import telling_at
@@ -80,7 +82,8 @@ class AdviceData:
 
 
 class Clock:
-    """The duration of a step: measured where such passes occurred, elsewhere scaled by the cost model.
+    """The duration of a step: measured where such passes occurred, elsewhere scaled by the machine's measured curve, else by
+    the cost model.
 
     Raises ValueError if no time was recorded.
     """
@@ -101,6 +104,7 @@ class Clock:
         self.by_level = any(x.passes for x in drafts)
         spent = [x.draft_us / x.depth if self.by_level else x.draft_us for x in drafts]
         self.each = statistics.median(spent) if spent else 0.0
+        self.curve = recorded_curve(header.pass_us, TARGET)
         self.held = int(statistics.median(seen.held)) if seen.held else 0
         self._read_models(header)
 
@@ -120,7 +124,9 @@ class Clock:
     def source(self) -> str:
         """The source of the times of passes of other sizes, in words."""
         sizes = ", ".join(map(str, sorted(self.seen)))
-        if self.profile:
+        if self.curve:
+            how = "the measured cost of passes by their rows"
+        elif self.profile:
             how = "the roofline of the machine"
         elif self.spec:
             how = "the bytes that they move"
@@ -147,6 +153,8 @@ class Clock:
             return self.seen[below] * (1 - share) + self.seen[above] * share
         near = above if below is None else below
         assert near is not None, "one size at least was measured"
+        if self.curve is not None and self.curve.covers(max(rows, near)):
+            return self.seen[near] * self.curve.time_us(rows) / self.curve.time_us(near)
         return self.seen[near] * self._model_estimate(rows) / self._model_estimate(near)
 
     def _model_estimate(self, rows: int) -> float:
@@ -211,6 +219,34 @@ def deepest_acceptance(rates: Sequence[DepthCounts]) -> float:
         if tested >= ENOUGH:
             break
     return accepted / tested if tested else 0.0
+
+
+def drafting_payoff(header: Header, seen: AdviceData) -> str:
+    """What the recorded drafts can gain over plain decoding at most, by the measured cost of a pass, in a sentence.
+
+    Empty if the header keeps no measured curve, or no draft or no time was recorded.
+    """
+    curve, drafts = recorded_curve(header.pass_us, TARGET), [x for x in seen.cycles if x.depth]
+    try:
+        clock = Clock(header, seen)
+    except ValueError:
+        return ""
+    rows = round(statistics.fmean(x.rows for x in drafts)) if drafts else 0
+    if curve is None or not rows or not curve.covers(rows):
+        return ""
+    tokens = 1 + statistics.fmean(x.path for x in drafts)
+    draft = clock.draft_us(statistics.fmean(x.depth for x in drafts)) / clock.verify_us(1)
+    return payoff_sentence(curve, rows, tokens, draft)
+
+
+def payoff_sentence(curve: PassCurve, rows: int, tokens: float, draft: float) -> str:
+    """Whether passes over `rows` rows pay that yield so many tokens; draft: the time of a draft, in passes over one row."""
+    cost = curve.ratio(rows) + draft
+    more = f" and the draft {draft:.1f}" if draft >= 0.05 else ""
+    said = f"{rows} rows cost {curve.ratio(rows):.1f} of one pass here{more}; {tokens:.1f} tokens per pass "
+    if tokens <= cost:
+        return said + "cannot pay."
+    return said + f"are at most {tokens / cost:.2f} times as fast as plain decoding."
 
 
 def advice(header: Header, seen: AdviceData) -> tuple[list[Advice], list[SpeedPoint], list[str]]:

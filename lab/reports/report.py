@@ -14,7 +14,7 @@ from decodescope.engine.trace import Header, Trace, TraceError
 from decodescope.engine.trace.query.causes import causes_shown
 from decodescope.engine.trace.records.parts import part_description
 
-from .advice import Advice, DepthCounts, SpeedPoint, advice
+from .advice import Advice, DepthCounts, SpeedPoint, advice, drafting_payoff
 from .rejections import Rejection
 from .tally import AcceptanceCount, DepthCount, DraftTally, ProbabilityBin, RunCounts
 
@@ -50,6 +50,7 @@ class AcceptanceReport:
     all the same
     spent: draft, verify, policy, rest: shares of the steps' time
     advice, curve: what to try, and speed by length (lab/reports/advice.py);  clock: measured speed over the modelled one
+    payoff: what these drafts can gain at most by the measured cost of a pass, in a sentence; empty: it was not measured
     notes: what the record does not show, and why
     begins: how the prompt of each run begins;  deaths: the first LISTED places at which a draft was rejected
     lengths: accepted tokens per drafting step, a mean for each run that drafted
@@ -87,6 +88,7 @@ class AcceptanceReport:
     advice: list[Advice] = field(default_factory=list)
     curve: list[SpeedPoint] = field(default_factory=list)
     clock: float | None = None
+    payoff: str = ""
     notes: list[str] = field(default_factory=list)
     begins: list[str] = field(default_factory=list)
     deaths: list[Rejection] = field(default_factory=list)
@@ -173,6 +175,7 @@ def count_report(traces: Trace | Iterable[Trace]) -> AcceptanceReport:
         advice=tried,
         curve=curve,
         clock=speed / modelled if modelled else None,
+        payoff=drafting_payoff(head, seen),
         notes=[*tally.notes, *common_idle_notes(tally.idle), *_shared_pass_notes(tally), *more],
         begins=tally.begins,
         deaths=tally.deaths,

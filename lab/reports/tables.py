@@ -51,6 +51,7 @@ def headline(report: AcceptanceReport) -> list[str]:
             if best.gain > 1.02
             else "By the model nothing that was looked at is faster than what ran."
         )
+    lines += [report.payoff] if report.payoff else []
     why = f", because: {'; '.join(report.causes)}" if report.causes else ""
     return (
         lines

@@ -30,6 +30,7 @@ from decodescope.engine.cost.hardware import (
     save_profile,
     verify_curve,
 )
+from decodescope.engine.cost.pass_curve import PassCurve
 from decodescope.engine.decoding.shared import prefill_time as timing_reading
 from decodescope.engine.timing import measure as bench
 
@@ -76,6 +77,13 @@ def test_verify_curve_of_the_tiny_model_on_a_laptop() -> None:
         LAPTOP, TINY, [1, 2, 4, 8, 16, 32, 64], PassShape(1, 255, weight_bits=32, act_bits=32, kv_bits=32)
     )
     assert [round(v, 3) for v in found] == [1, 1.011, 1.033, 1.089, 1.355, 2.721, 5.483]
+
+
+def test_verify_curve_reads_what_was_measured() -> None:
+    measured = PassCurve({1: 100.0, 2: 150.0, 8: 600.0})
+    modelled = verify_curve(LAPTOP, TINY, [64], PassShape(1, 255))
+    found = verify_curve(LAPTOP, TINY, [1, 2, 5, 64], PassShape(1, 255), measured=measured)
+    assert found == pytest.approx([1.0, 1.5, 3.75, *modelled])
 
 
 def test_tokens_until_a_linear_is_bound_by_arithmetic() -> None:

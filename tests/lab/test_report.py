@@ -499,6 +499,46 @@ def test_the_clock_measures_what_it_saw_and_scales_the_rest() -> None:
     assert real.verify_us(1) < 300.0 < 500.0 < real.verify_us(64), "by the bytes that they move"
 
 
+TORCH = {
+    "target": {"1": 100.0, "2": 180.0, "4": 320.0, "8": 520.0}
+}  # rows nearly as dear as passes of their own
+
+
+def test_the_clock_scales_other_sizes_by_the_measured_curve() -> None:
+    seen = advice.AdviceData(cycles=[advice.StepCost(3, (1, 1, 1), 1, 4, True, 100.0, 640.0, 50.0)] * 20)
+    clock = advice.Clock(header(pass_us=TORCH), seen)
+    assert [clock.verify_us(n) for n in (1, 2, 4, 8)] == pytest.approx([200.0, 360.0, 640.0, 1040.0])
+    assert "measured cost of passes" in clock.source
+    assert clock.verify_us(40) == 640.0, "the curve says nothing of so many rows, and there is no shape"
+
+
+@pytest.mark.parametrize(
+    ("path", "draft_us", "said"),
+    [
+        (1.1, 0.0, "8 rows cost 5.2 of one pass here; 2.1 tokens per pass cannot pay."),
+        (1.1, 40.0, "8 rows cost 5.2 of one pass here and the draft 0.4; 2.1 tokens per pass cannot pay."),
+        (6, 0.0, "7.0 tokens per pass are at most 1.35 times as fast as plain decoding."),
+    ],
+)
+def test_whether_drafting_pays_is_said_with_both_figures(path: float, draft_us: float, said: str) -> None:
+    seen = advice.AdviceData(
+        cycles=[advice.StepCost(7, (1,) * 7, path, 8, False, draft_us, 520.0, 5.0)] * 20  # type: ignore[arg-type]
+    )
+    assert advice.drafting_payoff(header(pass_us=TORCH), seen).endswith(said)
+    for none in ({}, {"target": {"1": 100.0}}, {"target": "?"}, {"target": {"1": 100.0, "2": 180.0}}):
+        assert advice.drafting_payoff(header(pass_us=none), seen) == ""
+
+
+def test_the_report_s_lead_says_whether_drafting_pays() -> None:
+    one = step(0, [CAT, CAT], [-1, 0], [(0, False)], [], DOG)
+    made = report(trace(one, pass_us={"target": {"1": 100.0, "8": 730.0}}))
+    assert (
+        "3 rows cost 2.8 of one pass here" in made.payoff and "1.0 tokens per pass cannot pay." in made.payoff
+    )
+    assert made.payoff in headline(made) and made.record()["payoff"] == made.payoff
+    assert report(trace(one)).payoff == ""
+
+
 def test_without_times_nothing_is_promised() -> None:
     made = report(trace(step(0, [CAT], [-1], [(0, False)], [], DOG, us=(0.0, 0.0, 0.0))))
     assert made.advice == [] and made.curve == [] and made.clock is None

@@ -176,6 +176,24 @@ def test_the_surface_is_the_formula_and_the_run_stands_where_its_tokens_say(run:
     ) == pytest.approx(1, abs=1e-3)
 
 
+def test_the_surface_of_the_run_s_own_machine_reads_the_measured_curve(run: PricedRun) -> None:
+    machine = HardwareProfile("this machine", 1e11, 1e10, kind="measured")
+    curve = {"1": 1000.0, "2": 1100.0, "4": 1300.0, "8": 1700.0, "16": 2500.0}
+    head = replace(run.header, machine=machine.record(), pass_us={"target": curve})
+    own = replace(run, header=head)
+    rows = Pricer(own, machine).rows()
+    made = Pricer(own, machine).surface(rows)
+    assert made["check"] == pytest.approx([1 + n / 10 for n in LENGTHS])
+    spent = sum(row["s"] for row in rows if row["phase"] in ("draft", "catch_up"))
+    drafted = sum(step.draft is not None and bool(step.draft.tokens) for step in run.steps)
+    assert made["draft"] == pytest.approx(spent * 1e6 / (run.depth * drafted) / 1000.0)
+    assert any("passes over 1, 2, 4, 8, 16 rows" in x for x in Pricer(own, machine).assumptions())
+    for other in (A100, replace(machine, name="another machine")):
+        assert Pricer(own, other).curve is None
+    assert Pricer(own, machine, {"target": SHAPES["llama-2-7b"]}).curve is None
+    assert Pricer(run, machine).curve is None, "an old header keeps no curve"
+
+
 def test_operators_of_a_step_add_up_to_its_passes(run: PricedRun) -> None:
     step = run.steps[3]
     rows = Pricer(run, A100).operators(step)
