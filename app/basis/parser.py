@@ -122,11 +122,15 @@ def build_parser() -> Parser:  # noqa: PLR0915
     sub = command("hardware", "commands.hardware", "hardware", "show what was measured of this machine")
     sub.add_argument("--refresh", action="store_true", help="measure again")
     sub.add_argument(
+        "--model", default="lab", metavar="M", help=f"its passes are timed: {MODEL} (default: lab)"
+    )
+    sub.add_argument(
         "--device",
         type=device,
         metavar="D",
         help="cpu, cuda, cuda:N or mps (default: cuda where there is one)",
     )
+    _add_kernels_option(sub)
     _add_data_option(sub)
     _add_json_option(sub)
     _add_price_options(

@@ -530,16 +530,28 @@ def test_doctor_speaks_in_words(asked, said, tmp_path: Path) -> None:
     assert code == 1 and "NOT OK  data: " in out
 
 
-def test_hardware_shows_what_was_kept(asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hardware_shows_what_was_kept(asked, said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from decodescope.engine.cost.hardware import HardwareProfile
+    from decodescope.engine.cost.pass_curve import ROWS
+    from decodescope.engine.decoding.shared import verify_cost
     from decodescope.engine.timing import measure
 
     made = HardwareProfile("a machine", {"float32": 1e11, "bfloat16": 2e11}, 1e10, kind="measured")
     monkeypatch.setattr(measure, "measure", lambda *args: made)  # the real measurement takes seconds
-    found = asked("hardware", "--data", str(tmp_path), "--device", "cpu")
+    monkeypatch.setattr(verify_cost, "_time_rounds", lambda lane, rows, *_: {n: [50.0 * n] * 3 for n in rows})
+    how = ("hardware", "--data", str(tmp_path), "--device", "cpu", "--model", "lab-draft")
+    found = asked(*how)
     assert found["here"]["bfloat16"]["bandwidth"] == 1e10
     assert "a100-80g" in found["known"]
-    assert len(list(tmp_path.rglob("*.json"))) == 2
+    assert len(list(tmp_path.rglob("*.json"))) == 4
+    monkeypatch.setattr(verify_cost, "_time_rounds", None)  # what was kept is not measured again
+    passes = asked(*how)["passes"]
+    assert passes["model"] == "lab-draft"
+    for dtype in ("float32", "bfloat16"):
+        assert passes[dtype]["us"] == {str(n): 50.0 * n for n in ROWS}
+        assert passes[dtype]["times"]["8"] == 8.0 and passes[dtype]["kernels"] in ("rows", "torch")
+    code, out, _ = said(*how)
+    assert code == 0 and "A pass of lab-draft by its rows" in out and "0.40 (8.00)" in out
 
 
 def test_price_sets_both_tables_side_by_side(asked, said) -> None:
