@@ -37,6 +37,7 @@ from .evidence import encode_detail_forms, encode_evidence
 from .lanes import encode_lanes, encode_views
 from .machine_load import encode_machine_load
 from .model_build import encode_models
+from .pass_costs import PassCostEncoder
 from .picture_shape import encode_picture_shape
 from .prompt import encode_prompt_tail
 from .prompt_cut import encode_prompt_cut
@@ -76,6 +77,7 @@ class Wire:
     step of a rule with other evidence has its own.
     depth: which layers ran, and by which tests (`lab/wire/depths.py`).
     passes: per lane and phase the bytes and operations, by the cost model, and the time (`engine/cost/passes.py`).
+    cost, also in passes: the cost of the step and its check in passes over one row, in words (`lab/wire/pass_costs.py`).
     tally: what a strategy tried by itself (`lab/wire/tally.py`).
     forms, in the head: the meaning of a step's details that a view draws itself (`lab/wire/evidence.py`).
     along, in the head, and beside, in a step: the reference that ran too, and its result for each token
@@ -100,6 +102,7 @@ class Wire:
         self.header = header
         self.profile = profile or _recorded_machine(header)
         self._passes = PassPricer(header)
+        self._costs = PassCostEncoder(header)
         self._again = RepeatEncoder(header)
         self._telling = telling_at(header)
         self.pieces: dict[str, Piece] = dict(header.pieces)
@@ -193,6 +196,7 @@ class Wire:
             _mark_left_out(message, "passes")
         else:
             message["passes"] = self._passes.rows(step.passes, step.draft)
+            self._costs.add_costs(message["passes"])
         message["nodes"] = self.nodes(step)
         path = [0, *(node + 1 for node in step.path or [])]
         trials = [] if step.trials is None else list(zip(step.trials.node, step.trials.ok, strict=True))
@@ -332,6 +336,7 @@ class Wire:
             **encode_copies(self.header, step),
             **encode_threads(self.header, step, self._label_tokens),
             **encode_machine_load(step.environment),
+            **self._costs.encode_step(step),
         }
 
     def text(self, token: int) -> Piece:

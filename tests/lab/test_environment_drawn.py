@@ -47,3 +47,21 @@ def test_the_time_lane_marks_it_and_says_it(drawn: Drawn) -> None:
     for share, due in ((6 / 12, words[5]), (3 / 12, "")):
         drawn.page.mouse.move(size["x"] + share * size["width"], size["y"] + 26)
         assert (box.get_attribute("title") or "") == due.removeprefix("; ")
+
+
+COSTED = "(all) => { window.view = S.mount(place); all.forEach((one) => view.push(one)); view.seek(0); }"
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("drawn")
+def test_time_lane_and_roofline_say_what_a_step_cost_in_plain_passes(drawn: Drawn) -> None:
+    trace = toys.decode(toys.method(drafter="draft_model"), count=12).sink
+    step = trace.steps[0]
+    step.wall_us, (check,) = 1500.0, [x for x in step.passes if x.phase == "verify"]
+    trace.header.pass_us = {"target": {"1": 500.0, str(check.tokens): 1050.0}}
+    drawn.run(COSTED, told(trace))
+    made = len(step.emitted)
+    due = f"; {made} token{'s' * (made > 1)} in the time of 3.00 plain passes"
+    assert drawn.text(".time-pane .quiet").endswith(due)
+    assert f"{check.tokens} rows (cost of 2.10 rows): " in drawn.text(".roof-pane .reading")
+    assert not drawn.troubles

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from decodescope.engine import Session
 from decodescope.engine.trace import Header, Prefill, Step, Trace
 from decodescope.engine.trace.records.events import CacheChange, DraftTree, Extra, Pass, Tops, Trials
 from decodescope.lab.wire.messages import build_wire, messages
+from decodescope.lab.wire.pass_costs import PassCostEncoder
 from decodescope.lab.wire.wire import BUDGET, Wire, encode, end_message
 
 from .runs import known
@@ -193,6 +196,30 @@ def test_head_names_model_method_and_prompt() -> None:
     assert head["model"] == {"name": "toy", "params": 1234, "vocab": 50}
     assert head["prompt"] == [[1, "a"], [2, " b"]] and head["prompt_tokens"] == 2
     assert head["prefill"] == 90.5e-6 and head["seed"] == 7
+
+
+def test_a_step_says_what_it_and_its_check_cost_in_passes_over_one_row() -> None:
+    def sent(**pass_us: dict[str, float]) -> dict[str, Any]:
+        head, step = replace(header(), pass_us=pass_us), small()
+        made = Wire(head)
+        made.learn(step)
+        costs = PassCostEncoder(head)
+        rows = [
+            {"lane": lane, "phase": phase, "rows": rows, "n": n}
+            for lane, phase, rows, n in (
+                ("target", "verify", 4, 1), ("target", "verify", 3, 3), ("draft", "draft", 4, 1),
+                ("target", "verify", 99, 1),
+            )
+        ]  # fmt: skip
+        costs.add_costs(rows)
+        return {"step": made.step(step).get("cost"), "passes": [x.get("cost") for x in rows]}
+
+    curve = {"8": 800.0, "1": 500.0, "2": 600.0}
+    assert sent(target=curve) == {
+        "step": "; 2 tokens in the time of 5.00 plain passes",
+        "passes": [" (cost of 1.33 rows)", None, None, None],
+    }
+    assert sent(draft=curve) == sent(target={"1": 500.0}) == {"step": None, "passes": [None] * 4}
 
 
 def test_end_says_why() -> None:

@@ -44,8 +44,8 @@ const DECIDES = ["verify", "canvas"]; // as in engine/trace/records/phases.py
 export const decides = ({ lane, phase }) => lane === "target" && DECIDES.includes(phase);
 
 function passSentence(row) {
-  const words = `${passName(row)}: ${formatScaled(row.bytes)}B moved, ${formatScaled(row.flops)}FLOP `
-    + `in ${formatTime(row.s)}`;
+  const words = `${passName(row)}${row.cost || ""}: `
+    + `${formatScaled(row.bytes)}B moved, ${formatScaled(row.flops)}FLOP in ${formatTime(row.s)}`;
   const was = row.was && `; by ${row.was.name} ${formatScaled(row.was.bytes)}B, ${formatTime(row.was.s)} at best`;
   return row.roof ? `${words}, ${(100 * row.share).toFixed(0)} % of roof, bound by ${row.bound}${was || ""}` : words;
 }

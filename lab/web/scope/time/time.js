@@ -141,8 +141,8 @@ export function timeView(context) {
   function place(store, i, from, wide) {
     const reading = store.total > store.count ? `, reading ${formatCount(store.total)}` : "",
       seen = stretch.near() ? `; steps ${Math.floor(from)} to ${Math.ceil(from + wide) - 1} are seen` : "";
-    const done = surroundings(store.steps[i]);
-    return `${formatTime(store.steps[i].sum.decode)}, step ${i} of ${store.count - 1}${reading}${seen}`
+    const done = surroundings(store.steps[i]), { cost = "" } = store.steps[i];
+    return `${formatTime(store.steps[i].sum.decode)}, step ${i} of ${store.count - 1}${reading}${seen}${cost}`
       + (done && `; ${done}`);
   }
   return {
