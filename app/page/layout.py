@@ -12,6 +12,7 @@ from decodescope.app.basis.refusal import RequestRefusal, explain_error
 from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.compare.settings_diff import has_chat_template, notes
 from decodescope.app.runs.composition import Composition
+from decodescope.app.runs.drafting_remark import drafting_remarks
 from decodescope.app.runs.model_pool import Offer, role_title
 from decodescope.app.runs.preset_choice import apply_preset, find_preset
 from decodescope.app.runs.preset_prompts import apply_preset_prompt
@@ -473,7 +474,7 @@ def _settings_summary(play: RunService, composed: Composition) -> dict[str, Any]
         "memory": takes.sentence,
         "given": "" if read is None else read.text,
     }
-    said |= {"notes": notes(play, choice)}
+    said |= {"notes": [*notes(play, choice), *drafting_remarks(play, composed)]}
     return {**said, "refused": composed.why} if composed.why else said
 
 

@@ -22,8 +22,8 @@ class PassCostEncoder:
         """`cost`: how many passes over one row fit into the time of the step, in words that follow others."""
         if self._curve is None or step.wall_us <= 0:
             return {}
-        made, passes = count_noun(len(step.emitted), "token"), step.wall_us / self._curve.time_us(1)
-        return {"cost": f"; {made} in the time of {passes:.2f} plain passes"}
+        tokens, passes = count_noun(len(step.emitted), "token"), step.wall_us / self._curve.time_us(1)
+        return {"cost": f"; {tokens} in the time of {passes:.2f} plain passes"}
 
     def add_costs(self, rows: Iterable[dict[str, Any]]) -> None:
         """Add to the target's deciding passes of several rows `cost`: the passes over one row that take as long, in words."""

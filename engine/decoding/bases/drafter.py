@@ -40,6 +40,15 @@ class Drafter(Component):
         return False
 
     @property
+    def largest_draft(self) -> tuple[int, int] | None:
+        """(nodes, levels) of its largest draft, as set; None if its knobs do not say. Its knobs are those of most drafters: the
+        length of a chain, or nodes and depth of a tree."""
+        length, nodes, depth = (getattr(self, knob, None) for knob in ("max_draft_tokens", "nodes", "depth"))
+        if isinstance(length, int) and not self.branches:
+            return length, length
+        return (nodes, min(nodes, depth)) if isinstance(nodes, int) and isinstance(depth, int) else None
+
+    @property
     def uses_schedule(self) -> bool:
         """True if it, as set, asks the method's schedule for the draft length, token by token: from a model, as a chain."""
         return False

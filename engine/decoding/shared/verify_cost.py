@@ -81,20 +81,24 @@ def measure_curve(
 
 
 def known_curve(
-    decoder: Decoder, threads: int | None = None, data_dir: str | Path | None = None
+    decoder: Decoder,
+    threads: int | None = None,
+    data_dir: str | Path | None = None,
+    undisturbed: bool = False,
 ) -> PassCurve | None:
     """The curve of this decoder with the kernels in use, if it was measured before, here or in an earlier process.
 
-    threads: of a pass; None: as many as a pass has now. Nothing is measured.
+    threads: of a pass; None: as many as a pass has now. undisturbed: only times that were good enough to be kept in the data
+    folder. Nothing is measured.
     """
     threads = threads or pass_threads()
     us = decoder.costs.get(_conditions(decoder, threads))
-    if us is not None and data_dir is None:
+    if us is not None and data_dir is None and not undisturbed:
         return PassCurve(us)
     if not decoder.fingerprint:
         return None
     curve = load_curve(curve_key(decoder, threads), data_dir)
-    if curve is not None:
+    if curve is not None and us is None:
         decoder.costs[_conditions(decoder, threads)] = dict(curve.us)
     return curve
 

@@ -40,6 +40,10 @@ class DraftModel(DrawnDrafter):
         return self.width > 1
 
     @property
+    def largest_draft(self) -> tuple[int, int]:
+        return self.width * self.max_draft_tokens, self.max_draft_tokens
+
+    @property
     def uses_schedule(self) -> bool:
         return self.width == 1
 
