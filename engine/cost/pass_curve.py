@@ -40,6 +40,8 @@ class PassCurve:
         Above the largest one the last line goes on, but never downwards. Below the smallest one its time is returned.
         """
         known = self.rows
+        if rows in self.us:
+            return self.us[int(rows)]
         if rows <= known[0] or len(known) == 1:
             return self.us[known[0]]
         at = min(bisect_left(known, rows), len(known) - 1)
