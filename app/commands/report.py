@@ -19,7 +19,7 @@ from decodescope.app.runs.prompts import (
     parse_prompts,
     select_kinds,
 )
-from decodescope.app.runs.threads import choose_threads
+from decodescope.app.runs.threads import choose_threads, measure_passes
 from decodescope.engine.core.paths import expand_path
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import DRAFTS
@@ -148,6 +148,7 @@ class DecodedRuns:
         for text in notes + remarks(self.model, *self.drafts.values()):
             print_note(text)
         choose_threads(args, self.model)
+        measure_passes(self.model, *self.drafts.values())
         assert self.model.tokenizer is not None
         self.has_chat = self.model.tokenizer.has_chat
         for text in special_token_notes(

@@ -19,6 +19,7 @@ from decodescope.engine.core.reference import with_weights, without_weights
 from decodescope.engine.core.roles import TARGET
 
 from .memory import MemoryEstimate, bytes_per_number, cache_bytes, format_count, free_memory
+from .threads import measure_passes
 
 if TYPE_CHECKING:
     from decodescope.engine.core.spec import ModelSpec
@@ -195,8 +196,7 @@ class ModelPool:
                     self.threads = self.threads or self._threading()
                     self.threads.choose(self.present[names[TARGET]].decoder)
                 _measure_machine(self.present[names[TARGET]])
-                for key in dict.fromkeys(names.values()):
-                    _measure_passes(self.present[key])
+                measure_passes(*(self.present[key] for key in dict.fromkeys(names.values())))
                 return self.loaded_models(names)
             finally:
                 self._phase = ""
@@ -412,14 +412,6 @@ def _measure_machine(model: Model) -> None:
 
     with contextlib.suppress(Exception):  # a run works without it; its view says that no roof is known
         profile_here(model.decoder.dtype, model.decoder.device)
-
-
-def _measure_passes(model: Model) -> None:
-    """Measure what passes of a model cost by their rows, if that was not done before: 0.3 s for a small model."""
-    from decodescope.engine.decoding.shared.verify_cost import measure_curve
-
-    with contextlib.suppress(Exception):  # a run goes without; its report then reads no measured cost
-        measure_curve(model.decoder)
 
 
 def _make_offers(listed: Iterable[tuple[str, str, Path]], source: str) -> list[Offer | None]:

@@ -1,8 +1,9 @@
-"""Threads: the number of processors that share the work of a command's passes."""
+"""Threads: the number of processors that share the work of a command's passes, and what passes cost with them."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,18 @@ def choose_threads(args: argparse.Namespace, model: Model) -> ThreadCount:
     threads = ThreadCount(args.threads)
     threads.choose(model.decoder)
     return threads
+
+
+def measure_passes(*models: Model) -> None:
+    """Measure what passes of loaded models cost by their rows, if that was not done before: 0.3 s for a small model.
+
+    Runs and reports read it later (`engine/cost/pass_curve.py`).
+    """
+    from decodescope.engine.decoding.shared.verify_cost import measure_curve
+
+    for model in models:
+        with contextlib.suppress(Exception):  # a run goes without; its report then reads no measured cost
+            measure_curve(model.decoder)
 
 
 @contextmanager

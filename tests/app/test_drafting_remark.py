@@ -11,8 +11,8 @@ from toylab import ToyPlay, speculative
 
 from decodescope.app.page.layout import _settings_summary
 from decodescope.app.runs.drafting_remark import payoff_problem
-from decodescope.app.runs.model_pool import _measure_passes
 from decodescope.app.runs.run_service import RunChoice
+from decodescope.app.runs.threads import measure_passes
 from decodescope.engine import Method
 from decodescope.engine.cost.pass_curve import ROWS, PassCurve, save_curve
 from decodescope.engine.decoding.shared import verify_cost as timing
@@ -92,8 +92,8 @@ def test_a_model_is_measured_when_it_was_loaded_and_a_fault_there_is_no_fault_of
 
     monkeypatch.setattr(timing, "_time_rounds", rounds)
     model.decoder.fingerprint = "c" * 16
-    _measure_passes(model)
-    _measure_passes(model)
+    measure_passes(model)
+    measure_passes(model)
     assert len(asked) == 1 and {*asked[0]} <= {*ROWS} and any(kept.rglob("*.json"))
     monkeypatch.setattr(timing, "_time_rounds", lambda *_: 1 / 0)
-    _measure_passes(toys.draft())
+    measure_passes(toys.draft())

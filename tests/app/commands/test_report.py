@@ -190,7 +190,14 @@ def test_an_interrupt_reports_on_the_prompts_before_it(
     assert code == 130 and json.loads(out)["runs"] == 2 and "2 prompts before" in err
 
 
-TIMED = {"tokens_per_s", "spent", "advice", "curve", "clock"}  # figures of a report that depend on times
+TIMED = {
+    "tokens_per_s",
+    "spent",
+    "advice",
+    "curve",
+    "clock",
+    "payoff",
+}  # figures of a report that depend on times
 
 
 def on_the_page(folder: Path, file: Path, batch: int) -> dict[str, Any]:
