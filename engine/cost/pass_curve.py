@@ -56,8 +56,8 @@ class PassCurve:
         return len(self.us) > 1 and rows <= 2 * self.rows[-1]
 
     def ratio(self, rows: float) -> float:
-        """The time of a pass over `rows` rows, in passes over one row."""
-        return self.time_us(rows) / self.time_us(1)
+        """The time of a pass over `rows` rows, in passes over one row; at least 1, since less is noise of the clock."""
+        return max(1.0, self.time_us(rows) / self.time_us(1))
 
     def merge(self, us: Mapping[int, float]) -> PassCurve:
         """The same curve with further points; where both have one, the given one counts."""

@@ -28,6 +28,7 @@ def test_times_between_measured_numbers_lie_on_a_line_and_the_last_line_goes_on(
     assert CURVE.ratio(8) == pytest.approx(2.4) and CURVE.time_us(0.5) == 100.0
     noisy = PassCurve({1: 100.0, 2: 90.0})
     assert noisy.time_us(8) == 90.0, "more rows never take less time than the last measured number"
+    assert noisy.ratio(2) == 1.0
 
 
 def test_one_point_is_no_curve_and_far_numbers_are_not_covered() -> None:
