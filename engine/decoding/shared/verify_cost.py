@@ -112,7 +112,6 @@ def curve_key(decoder: Decoder, threads: int) -> Key:
         "instructions": " ".join([str(key.get("kernels", "")), *limits]).strip(),
         "torch": key["torch"],
         "kernels": kernels_in_use(decoder.dtype, decoder.device),
-        "compiled": int(decoder.compiled is not None),
         "threads": key["threads"],
         "dtype": key["dtype"],
         "model": decoder.fingerprint,
