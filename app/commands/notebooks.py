@@ -81,7 +81,7 @@ def _execute(client: NotebookClient, surroundings: dict[str, str]) -> None:
     """Run a notebook to its end.
     It runs in a thread of its own, where nbclient handles no interrupt itself: our handler stops the kernel first."""
     failed: list[BaseException] = []
-    loop = asyncio.new_event_loop()
+    loop, done = asyncio.new_event_loop(), threading.Event()
 
     def work() -> None:
         try:
@@ -91,14 +91,15 @@ def _execute(client: NotebookClient, surroundings: dict[str, str]) -> None:
             failed.append(error)
         finally:
             loop.close()
+            done.set()
 
     worker = threading.Thread(target=work, name="decodescope-notebook", daemon=True)
     try:
         worker.start()
-        while worker.is_alive():
-            worker.join(0.2)
+        while not done.wait(0.2):  # an interrupted `join` takes a thread that runs for one that has ended
+            pass
     except KeyboardInterrupt:
-        _stop(client, loop, worker)
+        _stop(client, loop, done)
         raise
     finally:
         atexit.unregister(client._cleanup_kernel)  # nbclient leaves it if a kernel ends early
@@ -106,17 +107,17 @@ def _execute(client: NotebookClient, surroundings: dict[str, str]) -> None:
         raise failed[0]
 
 
-def _stop(client: NotebookClient, loop: asyncio.AbstractEventLoop, worker: threading.Thread) -> None:
-    """End the kernel of a notebook that runs in `worker`; the notebook then ends by itself."""
+def _stop(client: NotebookClient, loop: asyncio.AbstractEventLoop, done: threading.Event) -> None:
+    """End the kernel of a notebook, which then ends by itself and sets `done`."""
     asked, until = False, time.monotonic() + PATIENCE
-    while worker.is_alive() and time.monotonic() < until:
+    while not done.is_set() and time.monotonic() < until:
         kernel = client.km
         if not asked and kernel is not None and kernel.has_kernel:
             asked = True
             with contextlib.suppress(RuntimeError):  # it ended at this moment, and its loop with it
                 ended: Any = kernel.shutdown_kernel(now=True)  # a coroutine of the manager that nbclient uses
                 asyncio.run_coroutine_threadsafe(ended, loop)
-        worker.join(0.2)
+        done.wait(0.2)
 
 
 def chapters(left: dict[str, str], folder: Path = COURSE) -> list[Chapter]:

@@ -67,4 +67,7 @@ def test_an_interrupt_stops_the_kernel_of_a_notebook_and_goes_on() -> None:
     with pytest.raises(KeyboardInterrupt):
         notebooks._execute(client, {})  # type: ignore[arg-type] # a substitute for the client
     assert client.ended.is_set()
-    assert not any(x.name == "decodescope-notebook" and x.is_alive() for x in threading.enumerate())
+    left = [x for x in threading.enumerate() if x.name == "decodescope-notebook"]
+    for thread in left:
+        thread.join(5)  # it has said that it is done, and now ends
+    assert not any(x.is_alive() for x in left)
