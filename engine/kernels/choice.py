@@ -217,6 +217,7 @@ class _Outside:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.depth = self.threads = 0
+        self.here = threading.local()  # `depth` of the thread that asks
 
 
 _outside = _Outside()
@@ -233,6 +234,7 @@ class OneThreadForTorch:
 
     def __enter__(self) -> None:
         if self._applies:
+            _outside.here.depth = getattr(_outside.here, "depth", 0) + 1
             with _outside.lock:
                 if _outside.depth == 0:
                     _outside.threads = torch.get_num_threads()
@@ -241,9 +243,11 @@ class OneThreadForTorch:
 
     def __exit__(self, *_: object) -> None:
         if self._applies:
+            _outside.here.depth -= 1
             with _outside.lock:
                 _outside.depth -= 1
-                torch.set_num_threads(_outside.threads)
+                if _outside.here.depth == 0:
+                    torch.set_num_threads(_outside.threads)
 
 
 def kernels_in_use(dtype: torch.dtype | None = None, device: torch.device | None = None) -> str:

@@ -6,6 +6,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.kernels import choice
 from decodescope.engine.kernels.choice import (
     KernelError,
+    OneThreadForTorch,
     kernels_for,
     kernels_in_use,
     kernels_set_to,
@@ -261,6 +263,54 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(monkeypatch: pytest.Monkey
     monkeypatch.setattr(choice.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(KernelError, match=r"^The kernels called rows need numba, .*: pip install numba\.$"):
         use_kernels("rows")
+
+
+@pytest.fixture
+def unchosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process in which nobody has chosen yet."""
+    monkeypatch.setattr(choice, "_choice", choice._Choice())
+
+
+@pytest.mark.usefixtures("unchosen")
+def test_where_nobody_chooses_rows_compute_unless_they_cannot_be_had(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert kernels_in_use() == "rows" and kernels_for(torch.ones(2)) is not None
+    for name, value in (("find_spec", lambda name: None), ("machine", lambda: "x86_64")):
+        monkeypatch.setattr(choice, "_choice", choice._Choice())
+        with monkeypatch.context() as patch:
+            patch.setattr(choice.importlib.util if name == "find_spec" else choice.platform, name, value)
+            patch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
+            assert kernels_in_use() == "torch", name
+    monkeypatch.setattr(choice, "_choice", choice._Choice())
+
+    def fail() -> None:
+        raise RuntimeError("no space left")
+
+    monkeypatch.setattr(choice, "_compiled_kernels", fail)
+    assert kernels_in_use() == "torch" and "no space left" in caplog.text
+
+
+def test_a_folder_that_cannot_be_written_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    home = choice._writable_folder(tmp_path / "file" / "kernels")
+    assert home.is_dir() and tmp_path not in home.parents
+    assert choice._writable_folder(tmp_path / "kernels") == tmp_path / "kernels"
+
+
+def test_torch_has_one_thread_while_steps_are_computed_and_its_own_number_outside() -> None:
+    cpu, before = torch.device("cpu"), torch.get_num_threads()
+    set_pass_threads(3)
+    with OneThreadForTorch(torch.bfloat16, cpu):
+        assert (torch.get_num_threads(), pass_threads()) == (1, 3)
+        with OneThreadForTorch(torch.float32, cpu):
+            assert (torch.get_num_threads(), pass_threads()) == (1, 3)
+            set_pass_threads(2)
+        assert (torch.get_num_threads(), pass_threads()) == (1, 2)
+    assert (torch.get_num_threads(), pass_threads()) == (2, 2)
+    with OneThreadForTorch(torch.float64, cpu):
+        assert torch.get_num_threads() == 2, "torch computes that type"
+    set_pass_threads(before)
 
 
 def test_importing_the_engine_compiles_nothing() -> None:
