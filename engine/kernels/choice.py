@@ -14,6 +14,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -29,6 +30,7 @@ NAMES = ("torch", "rows")  # torch's operators; kernels whose result does not de
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 _PARTS = (".products", ".pointwise", ".attention", ".threads")  # what is compiled, in this order
 _CALLS = ".calls"  # of this room: what a forward pass calls
+_PACKED = ".packed"
 
 
 class LayerProgram(Protocol):
@@ -158,6 +160,29 @@ def _has_fused_multiply_add() -> bool:
 
 
 def _compiled_kernels() -> Kernels:
+    with _compiled_into_folder() as home:
+        with Progress("compiling kernels, once for this machine", len(_PARTS), "parts") as progress:
+            for part in _PARTS:
+                importlib.import_module(part, __package__)
+                progress.add()
+        calls: Any = importlib.import_module(_CALLS, __package__)
+        _forget_old_versions(home)
+    return calls  # type: ignore[no-any-return] # a module that has these functions
+
+
+@cache
+def compile_packed() -> Any:
+    """The module `packed`: it is compiled, or found compiled, when the first matrix of few bits is multiplied."""
+    with (
+        _compiled_into_folder(),
+        Progress("compiling kernels for few bits, once for this machine", 1, "part"),
+    ):
+        return importlib.import_module(_PACKED, __package__)
+
+
+@contextlib.contextmanager
+def _compiled_into_folder() -> Iterator[Path]:
+    """While it is open, numba keeps what it compiles in a folder of the user's data, one for each version of this room."""
     import numba
 
     sources = sorted(Path(__file__).parent.glob("*.py"))
@@ -166,13 +191,7 @@ def _compiled_kernels() -> Kernels:
     home = _writable_folder(data_folder() / "kernels" / mark)
     numba.config.CACHE_DIR = str(home)
     try:
-        with Progress("compiling kernels, once for this machine", len(_PARTS), "parts") as progress:
-            for part in _PARTS:
-                importlib.import_module(part, __package__)
-                progress.add()
-        calls: Any = importlib.import_module(_CALLS, __package__)
-        _forget_old_versions(home)
-        return calls  # type: ignore[no-any-return] # a module that has these functions
+        yield home
     finally:
         numba.config.CACHE_DIR = before
 

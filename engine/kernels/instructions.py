@@ -214,12 +214,12 @@ def _emit_dot(b: ir.IRBuilder, arguments: Sequence[Any], rows: int, outputs: int
     b.branch(test)
     b.position_at_end(done)
     if outputs > 1:
-        _write_sums(b, sums, o, os)
+        write_sums(b, sums, o, os)
     else:
         _write(b, o, _sum_lanes(b, sums[0][0]), FLOAT32, 1)
 
 
-def _write_sums(b: ir.IRBuilder, sums: list[list[Any]], o: Any, os: Any) -> None:
+def write_sums(b: ir.IRBuilder, sums: list[list[Any]], o: Any, os: Any) -> None:
     """Store the sums of the lanes of vectors, an even number a row, at rows o of stride os."""
     width = min(len(sums[0]), 4)
     places = [(r, j) for r in range(len(sums)) for j in range(0, len(sums[0]), width)]
@@ -238,8 +238,9 @@ def _registers() -> int:
     return 32 if "+avx512vl" in features else 16
 
 
+REGISTERS = _registers()
 # rows of a tile -> its outputs: as many sums as registers hold
-TILES = {1: 8, 2: 8, 3: 8, 4: 4, 6: 4} if _registers() == 32 else {1: 8, 2: 4, 3: 4, 4: 2, 6: 2}
+TILES = {1: 8, 2: 8, 3: 8, 4: 4, 6: 4} if REGISTERS == 32 else {1: 8, 2: 4, 3: 4, 4: 2, 6: 2}
 _ONE = 0  # in the place of `rows`: one row, one output
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from decodescope.engine.core.spec import ModelSpec
 
 from . import attention, pointwise, products
-from .choice import pass_threads
+from .choice import compile_packed, pass_threads
 from .formats import PackedRows
 from .tensors import KINDS, TASKS, address_of, byte_strides, float_bits, packed_fields, scale_fields
 from .threads import STAGE, run_program
@@ -126,8 +126,8 @@ class PassProgram:
                 weights = (matrix.data_ptr(), kind, matrix.stride(0) * size, n)
             else:
                 weights = packed_fields(packed)
-                self.stages[i, stage, 0] = products.packed_product.address
-                self.scratch = max(self.scratch, products.scratch_bytes(k))
+                self.stages[i, stage, 0] = compile_packed().packed_product.address
+                self.scratch = max(self.scratch, compile_packed().scratch_bytes(k))
                 self.arguments[i, stage, _PRODUCT_SCALES : _PRODUCT_SCALES + 5] = scale_fields(packed)
             self._enter(i, stage, (*weights, 0, 4 * k, 0, k, 0, kind, n * size, address_of(bias), 0))
         function = pointwise.SILU if self.spec.act == "silu" else pointwise.GELU

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from . import attention, pointwise, products
-from .choice import TYPES, pass_threads
+from .choice import TYPES, compile_packed, pass_threads
 from .formats import FORMATS, RUN, PackedRows
 from .instructions import BFLOAT16, FLOAT16, FLOAT32
 from .threads import STAGE, run_program
@@ -77,6 +77,7 @@ def packed_linear(x: Tensor, weight: PackedRows, bias: Tensor | None = None) -> 
 
     The product is that with the numbers of the matrix in float32: they are not rounded to the type of x.
     """
+    packed = compile_packed()
     n, k = weight.shape
     y = x.new_empty(*x.shape[:-1], n)
     if not y.numel():
@@ -88,8 +89,8 @@ def packed_linear(x: Tensor, weight: PackedRows, bias: Tensor | None = None) -> 
     where = (wide.data_ptr(), 4 * k, rows, k, y.data_ptr(), KINDS[x.dtype], n * x.element_size())
     arguments = (*packed_fields(weight), *where, address_of(bias), 0, chunk, *scale_fields(weight))
     tasks = -(-n // chunk)
-    scratch = products.scratch_bytes(k)
-    run_kernel(products.packed_product, arguments, tasks, threads=threads, scratch=scratch)
+    scratch = packed.scratch_bytes(k)
+    run_kernel(packed.packed_product, arguments, tasks, threads=threads, scratch=scratch)
     return y
 
 

@@ -11,7 +11,18 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from .formats import FORMATS, RUN
-from .instructions import BFLOAT16, FLOAT16, FLOAT32, SIZES, call_apart, call_function, read_numbers, splat
+from .instructions import (
+    BFLOAT16,
+    FLOAT16,
+    FLOAT32,
+    REGISTERS,
+    SIZES,
+    call_apart,
+    call_function,
+    read_numbers,
+    splat,
+    write_sums,
+)
 
 _I8 = ir.IntType(8)
 _I16 = ir.IntType(16)
@@ -211,27 +222,131 @@ _UNPACKERS: dict[str, Callable[[ir.IRBuilder, _Run, int], list[_Eight]]] = {
 }
 
 
-def _emit_unpacking(b: ir.IRBuilder, arguments: Sequence[Any], name: str, kind: int) -> None:
-    """A row of a format as float32, see `unpack_row`."""
-    row, scales, stride, shift, k, out = arguments
+def _variants() -> list[tuple[str, int]]:
+    """(format, type of its scales), of which each needs code of its own."""
+    own = {"W8", "W4"}
+    return [
+        (name, kind)
+        for name in FORMATS
+        for kind in ((FLOAT32, BFLOAT16, FLOAT16) if name in own else (FLOAT32,))
+    ]
+
+
+def _as_numbers(b: ir.IRBuilder, eight: _Eight) -> Any:
+    """8 numbers of a run as float32: exactly q * scale, or q * scale + offset rounded once."""
+    q = b.sitofp(eight.q, _NUMBERS)
+    scale = splat(b, q, eight.scale)
+    if eight.offset is None:
+        return b.fmul(q, scale)
+    return call_function(b, "fma", q, scale, splat(b, q, eight.offset))
+
+
+def _begin_runs(b: ir.IRBuilder, k: Any) -> tuple[Any, ir.Block, ir.Block, ir.Block]:
+    """Open a loop over the runs of k numbers: its counter, and the blocks before it, where it tests, and behind it."""
     before = b.block
     test, body, done = (b.function.append_basic_block(block) for block in ("test", "body", "done"))
     b.branch(test)
     b.position_at_end(test)
     t = b.phi(_I64)
     t.add_incoming(_constant(0), before)
+    b.position_at_end(test)
+    return t, before, body, done
+
+
+def _emit_unpacking(b: ir.IRBuilder, arguments: Sequence[Any], name: str, kind: int) -> None:
+    """A row of a format as float32, see `unpack_row`."""
+    row, scales, stride, shift, k, out = arguments
+    t, _, body, done = _begin_runs(b, k)
+    test = b.block
     b.cbranch(b.icmp_signed("<", b.mul(t, _constant(RUN)), k), body, done)
     b.position_at_end(body)
     for i, eight in enumerate(_UNPACKERS[name](b, _Run(row, t, scales, stride, shift), kind)):
-        q = b.sitofp(eight.q, _NUMBERS)
-        scale = splat(b, q, eight.scale)
-        whole = eight.offset is None
-        value = b.fmul(q, scale) if whole else call_function(b, "fma", q, scale, splat(b, q, eight.offset))
         place = _add(b, out, b.mul(t, _constant(4 * RUN)))
-        b.store(value, b.inttoptr(_add(b, place, 32 * i), _NUMBERS.as_pointer()), align=4)
+        b.store(_as_numbers(b, eight), b.inttoptr(_add(b, place, 32 * i), _NUMBERS.as_pointer()), align=4)
     t.add_incoming(b.add(t, _constant(1)), b.block)
     b.branch(test)
     b.position_at_end(done)
+
+
+def _emit_packed_dot(b: ir.IRBuilder, arguments: Sequence[Any], rows: int, name: str, kind: int) -> None:
+    """The dot products of rows with rows of a format, see `packed_dot`."""
+    w, ws, scales, ss, stride, shift, x, xs, k, o, os = arguments
+    t, before, body, done = _begin_runs(b, k)
+    test, outputs = b.block, DIRECT[rows]
+    sums = [[b.phi(_NUMBERS) for _ in range(outputs)] for _ in range(rows)]
+    for s in (s for row in sums for s in row):
+        s.add_incoming(ir.Constant(_NUMBERS, [0.0] * 8), before)
+    b.cbranch(b.icmp_signed("<", b.mul(t, _constant(RUN)), k), body, done)
+    b.position_at_end(body)
+    totals: list[list[Any]] = [list(row) for row in sums]
+    places = [_add(b, _add(b, x, b.mul(xs, _constant(r))), b.mul(t, _constant(4 * RUN))) for r in range(rows)]
+    for j in range(outputs):
+        at_row, at_scales = (
+            _add(b, base, b.mul(step, _constant(j))) for base, step in ((w, ws), (scales, ss))
+        )
+        for i, eight in enumerate(_UNPACKERS[name](b, _Run(at_row, t, at_scales, stride, shift), kind)):
+            weight = _as_numbers(b, eight)
+            for r in range(rows):
+                value = read_numbers(b, _add(b, places[r], 32 * i), FLOAT32, 8)
+                totals[r][j] = call_function(b, "fma", weight, value, totals[r][j])
+    for row, reached in zip(sums, totals, strict=True):
+        for s, total in zip(row, reached, strict=True):
+            s.add_incoming(total, b.block)
+    t.add_incoming(b.add(t, _constant(1)), b.block)
+    b.branch(test)
+    b.position_at_end(done)
+    write_sums(b, sums, o, os)
+
+
+DIRECT = {
+    1: 8,
+    2: 4,
+    4: 4 if REGISTERS == 32 else 2,
+}  # rows that are multiplied without unpacking to memory -> outputs of a tile
+
+
+@intrinsic
+def packed_dot(  # noqa: PLR0913
+    _: Any,
+    number: Any,
+    kind: Any,
+    rows: Any,
+    w: Any,
+    ws: Any,
+    scales: Any,
+    ss: Any,
+    stride: Any,
+    shift: Any,
+    x: Any,
+    xs: Any,
+    k: Any,
+    o: Any,
+    os: Any,
+) -> Any:
+    """Dot products of 1, 2 or 4 float32 rows with DIRECT[rows] rows of a format, k a multiple of 32.
+
+    Arguments: format, type of scales, rows; weights, stride; scales, stride, that of groups, shift; x, stride, k; out, stride.
+
+    Addresses, and strides in bytes; the four about scales as in `unpack_row`, and the bits are those of `unpack_row` and `dot`.
+    """
+
+    def code(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        number, kind, rows, *others = arguments
+        done = b.function.append_basic_block("done")
+        case_of = b.add(b.mul(b.add(b.mul(number, _constant(4)), kind), _constant(8)), rows)
+        choice = b.switch(case_of, done)
+        for name, type_ in _variants():
+            for count in DIRECT:
+                case = b.function.append_basic_block("dot")
+                choice.add_case(_constant(8 * (4 * FORMATS[name].number + type_) + count), case)
+                b.position_at_end(case)
+                emit = partial(_emit_packed_dot, rows=count, name=name, kind=type_)
+                call_apart(b, f"packed_dot_{name}_{type_}_{count}", others, emit)
+                b.branch(done)
+        b.position_at_end(done)
+        return context.get_dummy_value()
+
+    return types.void(*([types.intp] * 14)), code
 
 
 @intrinsic
@@ -248,14 +363,13 @@ def unpack_row(
         number, kind, *others = arguments
         done = b.function.append_basic_block("done")
         choice = b.switch(b.add(b.mul(number, _constant(4)), kind), done)
-        for name, one in FORMATS.items():
-            for type_ in (FLOAT32, BFLOAT16, FLOAT16) if name in ("W8", "W4") else (FLOAT32,):
-                case = b.function.append_basic_block("unpack")
-                choice.add_case(_constant(4 * one.number + type_), case)
-                b.position_at_end(case)
-                emit = partial(_emit_unpacking, name=name, kind=type_)
-                call_apart(b, f"unpack_{name}_{type_}", others, emit)
-                b.branch(done)
+        for name, type_ in _variants():
+            case = b.function.append_basic_block("unpack")
+            choice.add_case(_constant(4 * FORMATS[name].number + type_), case)
+            b.position_at_end(case)
+            emit = partial(_emit_unpacking, name=name, kind=type_)
+            call_apart(b, f"unpack_{name}_{type_}", others, emit)
+            b.branch(done)
         b.position_at_end(done)
         return context.get_dummy_value()
 

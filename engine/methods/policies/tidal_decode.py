@@ -101,7 +101,7 @@ class TidalDecode(CachePolicy):
         if self.selection_layer >= last and self.selection_layer != START:
             return (
                 f"tidal_decode.selection_layer = {self.selection_layer}: {spec.name} has the layers 0 to {last}, "
-                "and none of them would read less; choose at most {last - 1}."
+                f"and none of them would read less; choose at most {last - 1}."
             )
         if self.reselection_layer > last and self.reselection_layer != AGAIN:
             at = f"tidal_decode.reselection_layer = {self.reselection_layer}"
