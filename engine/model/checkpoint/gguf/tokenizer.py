@@ -36,8 +36,11 @@ _NAMED = {
     "mask_token": "mask_token_id",
 }
 _ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")
-# ids of files of the kind "llama" that do not name them, as in llama.cpp
-_LLAMA_IDS = {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0}
+# kind -> ids of files that do not name them, as in llama.cpp
+_DEFAULT_IDS = {
+    "llama": {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0},
+    "t5": {"eos_token_id": 1, "unknown_token_id": 2, "padding_token_id": 0},
+}
 # tokens that llama.cpp takes for control tokens, whatever their type
 _MARKS = frozenset(
     {
@@ -76,7 +79,8 @@ _ASIAN_WIDE = (
 )
 _CODE = r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
 # runs of digits, cut into threes from the right; the first of them takes with it all that is before, as in llama.cpp
-_THREES = r"\P{N}*\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))"
+# it begins at the text's beginning or behind a digit, so that a long text without digits is read once
+_THREES = r"(?<!\P{N})\P{N}*+\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))"
 # scripts with letter case
 _CASED = (
     "A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373\u0376\u0377"
@@ -346,7 +350,7 @@ def _require_length(key: str, values: list[Any], tokens: list[str]) -> None:
 
 def _special_ids(metadata: Mapping[str, Any], count: int, kind: str) -> dict[str, int]:
     """Key -> id of the tokens that the file names; refused if there is no such token."""
-    ids = {x: at for x, at in _LLAMA_IDS.items() if at < count} if kind == "llama" else {}
+    ids = {x: at for x, at in _DEFAULT_IDS.get(kind, {}).items() if at < count}
     for key in dict.fromkeys([*_NAMED.values(), *_ENDS]):
         at = _read(metadata, _GGML + key, int)
         if at is None:
@@ -445,18 +449,18 @@ def _read_scores(metadata: Mapping[str, Any], vocabulary: GgufVocabulary) -> lis
 
 def _scored_merges(vocabulary: GgufVocabulary, scores: list[float]) -> list[tuple[str, str]]:
     """Every pair of tokens that make a third: by its score, of equal scores the one with the longest left part first."""
-    ids, found = vocabulary.ids, []
+    ids, merges = vocabulary.ids, []
     for token, score in zip(vocabulary.tokens, scores, strict=True):
         for cut in range(1, len(token)):
             left, right = token[:cut], token[cut:]
             if left in ids and right in ids:
-                found.append((-score, -cut, left, right))
-    found.sort(key=lambda x: x[:2])
-    if len(found) > MOST_MERGES:
+                merges.append((-score, -cut, left, right))
+    merges.sort(key=lambda x: x[:2])
+    if len(merges) > MOST_MERGES:
         raise LoadError(
-            f"The tokens of the GGUF file make {len(found)} merges, more than the limit of {MOST_MERGES}; {_WAY_OUT}."
+            f"The tokens of the GGUF file make {len(merges)} merges, more than the limit of {MOST_MERGES}; {_WAY_OUT}."
         )
-    return [(left, right) for _, _, left, right in found]
+    return [(left, right) for _, _, left, right in merges]
 
 
 def _space_normalizer(*, prefix: bool) -> dict[str, Any]:
@@ -481,12 +485,15 @@ def _space_decoder(*, prefix: bool) -> dict[str, Any]:
 def _unigram_parts(
     metadata: Mapping[str, Any], vocabulary: GgufVocabulary, ids: dict[str, int]
 ) -> dict[str, Any]:
-    """The parts of tokenizer.json for SentencePiece's unigram model, the kind "t5"."""
+    """The parts of tokenizer.json for SentencePiece's unigram model, the kind "t5". The tokenizers library reads its map of
+    characters letter by letter and llama.cpp byte by byte: letters with several marks may get other ids."""
     if not _read(metadata, _GGML + "remove_extra_whitespaces", bool, False):
         raise LoadError(
             f"The GGUF file keeps repeated spaces ({_GGML}remove_extra_whitespaces), which is not known of a t5 tokenizer; "
             "use another model."
         )
+    if "unknown_token_id" not in ids:
+        raise LoadError(f"The GGUF file has no token for unknown characters; {_WAY_OUT}.")
     steps: list[dict[str, Any]] = []
     if charsmap := _read_list(metadata, "precompiled_charsmap", (int,)):
         data = base64.b64encode(bytes(x & 255 for x in charsmap)).decode()
@@ -503,7 +510,7 @@ def _unigram_parts(
         "decoder": spaces,
         "model": {
             "type": "Unigram",
-            "unk_id": ids.get("unknown_token_id"),
+            "unk_id": ids["unknown_token_id"],
             "vocab": [[x, y] for x, y in zip(vocabulary.tokens, scores, strict=True)],
             "byte_fallback": False,
         },
