@@ -23,9 +23,14 @@ LONGEST_TOKEN = 1 << 10  # characters
 _GGML = "tokenizer.ggml."
 _TEMPLATE = "tokenizer.chat_template"
 _WAY_OUT = "convert the model again"
+_KINDS = ("gpt2", "llama", "t5", "gemma4")
 
 # token types of a GGUF file; 1 is a plain token, 5 one that is not used, 6 a byte
-_UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
+_UNKNOWN = 2
+_CONTROL = 3
+_USER_DEFINED = 4
+# those of tokens that are found before a text is cut into words
+_MARKED_TYPES = (_UNKNOWN, _CONTROL, _USER_DEFINED)
 # the name in tokenizer_config.json -> the key of the id; a GGUF file spells the separator with three e
 _NAMED = {
     "bos_token": "bos_token_id",
@@ -74,9 +79,8 @@ _MARKED = r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+"  # with their combining marks
 _SIGNS = r" ?[^\s\p{L}\p{N}]+"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _HAN_KANA = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
-_ASIAN_WIDE = (
-    r"[[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]&&\S]+"  # no space is in a class of letters, as in llama.cpp
-)
+# without the spaces among them, as in llama.cpp
+_ASIAN_WIDE = r"[[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]&&\S]+"
 _CODE = r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
 # runs of digits, cut into threes from the right; the first of them takes with it all that is before, as in llama.cpp
 # it begins at the text's beginning or behind a digit, so that a long text without digits is read once
@@ -122,7 +126,9 @@ def _cased_words(letters: str, ending: str, digits: str) -> str:
     return rf"{words}|{digits}|{_SIGNS}[\r\n/]*|{_SPACES}"
 
 
-_ONE, _TO_THREE, _ANY = r"\p{N}", r"\p{N}{1,3}", r"\p{N}+"
+_ONE = r"\p{N}"
+_TO_THREE = r"\p{N}{1,3}"
+_ANY = r"\p{N}+"
 _LAST_SPACES = "|".join(rf"\s{{{x}}}(?!\S)" for x in (512, 256, 128, 64, 32, 16, 8, 4, "1,2")) + r"|\s{1}"
 _HANGUL_FIRST = (
     "[\uac00-\ud7a3\u3131-\u318e]+|"
@@ -232,7 +238,7 @@ class GgufVocabulary:
         them."""
         entries = []
         for at, (token, kind) in enumerate(zip(self.tokens, self.types, strict=True)):
-            if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED):
+            if kind in _MARKED_TYPES:
                 flags = {**dict.fromkeys(FLAGS, False), "special": kind != _USER_DEFINED}
                 flags["rstrip"] = strip and token not in ("<unk>", "<s>", "<|endoftext|>")
                 entries.append({"id": at, "content": token, **flags})
@@ -242,10 +248,10 @@ class GgufVocabulary:
 def tokenizer_files(metadata: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The contents of tokenizer.json and tokenizer_config.json for a GGUF's metadata. Raises LoadError in one sentence."""
     kind = _read(metadata, _GGML + "model", str)
-    if kind not in _MODELS:
+    if kind not in _KINDS:
         shown = "no" if kind is None else f"the {kind[:40]!r}"
         raise LoadError(
-            f"The GGUF file has {shown} tokenizer, and those that can be read are {', '.join(_MODELS)}; use another model."
+            f"The GGUF file has {shown} tokenizer, and those that can be read are {', '.join(_KINDS)}; use another model."
         )
     words = _word_pattern(metadata, kind) if kind in ("gpt2", "gemma4") else None
     vocabulary = _read_vocabulary(metadata)
@@ -279,7 +285,7 @@ def tokenizer_files(metadata: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     for key, source in _NAMED.items():
         at = ids.get(source)
         # a plain token that only fills up batches stays a plain token
-        if at is not None and (key in ("bos_token", "eos_token") or vocabulary.types[at] in (2, 3, 4)):
+        if at is not None and (key in ("bos_token", "eos_token") or vocabulary.types[at] in _MARKED_TYPES):
             config[key] = vocabulary.tokens[at]
     if template := _read_templates(metadata):
         config["chat_template"] = template
@@ -299,7 +305,7 @@ def _read(metadata: Mapping[str, Any], key: str, kind: type, default: Any = None
     if value is None:
         return default
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        name = {str: "text", bool: "true or false", int: "whole number"}[kind]
+        name = {str: "text", bool: "truth value", int: "whole number"}[kind]
         raise LoadError(f"The GGUF file's {key} is no {name} but {str(value)[:40]!r}; {_WAY_OUT}.")
     return value
 
@@ -529,6 +535,3 @@ def _read_templates(metadata: Mapping[str, Any]) -> str | list[dict[str, str]] |
         return default  # type: ignore[no-any-return]  # it is a text or nothing
     named = others if default is None else {"default": default, **others}
     return [{"name": name, "template": source} for name, source in named.items()]
-
-
-_MODELS = ("gpt2", "llama", "t5", "gemma4")
