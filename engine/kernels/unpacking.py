@@ -306,7 +306,7 @@ DIRECT = {
 
 
 @intrinsic
-def packed_dot(  # noqa: PLR0913
+def packed_dot(
     _: Any,
     number: Any,
     kind: Any,
