@@ -158,7 +158,9 @@ def test_the_process_holds_what_is_stored_and_no_more(name: str) -> None:
     assert abs(grown - stored) < 4 << 20 and stored < 0.55 * dense, (grown, stored, dense)
 
 
-@pytest.mark.parametrize("weights", ["int8", "int4", "codes"])
+@pytest.mark.parametrize(
+    "weights", ["int4", *(pytest.param(x, marks=pytest.mark.nightly) for x in ("int8", "codes"))]
+)
 def test_drafting_keeps_the_text_of_a_model_of_few_bits(weights: str) -> None:
     prompt = "One day a fox met a hen and they"
     plain = run(f"lab@{weights}", None, prompt, max_new_tokens=40)

@@ -310,7 +310,9 @@ def holds(tally: Tally, methods: int = len(METHODS)) -> None:
     assert len(tally.refused) < methods / 2
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", pytest.param("float16", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "dtype", ["bfloat16", *(pytest.param(x, marks=pytest.mark.nightly) for x in ("float32", "float16"))]
+)
 @sizes("tokens, longest", usual=(24, 50), full=(16, None))
 def test_on_the_shipped_model_the_text_is_plain_decodings(
     tokens: int, longest: int | None, dtype: str

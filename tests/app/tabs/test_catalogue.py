@@ -187,6 +187,7 @@ def opened(lab: Lab, **more: Any) -> Any:
     return page
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 @pytest.mark.xdist_group("tabs")
 def test_by_keyboard_a_method_is_found_and_put_into_the_controls(lab: Lab) -> None:
