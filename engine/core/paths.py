@@ -40,6 +40,14 @@ def is_folder(text: str | Path) -> bool:
         return False
 
 
+def is_model_path(text: str | Path) -> bool:
+    """Whether `text` names a folder, or a file of a model, that is there."""
+    try:
+        return is_folder(text) or (str(text).lower().endswith(".gguf") and expand_path(text).is_file())
+    except (PathRefusal, OSError, ValueError):
+        return False
+
+
 def shorten_path(name: str) -> str:
     """A path as a sentence shows it: what is long without its middle."""
     return name if len(name) <= SHOWN else f"{name[: SHOWN // 2]}…{name[-SHOWN // 2 :]}"

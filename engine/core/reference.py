@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from .component import registry
-from .paths import is_folder
+from .paths import is_model_path
 
 
 def with_weights(reference: str | Path, weights: str) -> str | Path:
@@ -25,7 +25,7 @@ def without_weights(reference: str | Path) -> tuple[str | Path, str]:
     The transforms are empty where it names none, or where a folder has this name.
     """
     text = str(reference)
-    if "@" not in text or is_folder(text):
+    if "@" not in text or is_model_path(text):
         return reference, ""
     at = next((x.start() for x in re.finditer("@", text) if _names_transform(text[x.end() :])), None)
     at = text.index("@") if at is None and re.fullmatch(r"[\w+-]+@.+", text) else at

@@ -99,6 +99,7 @@ class ModelSpec:
     weights:  the transforms that its weights went through, as `load` takes them; empty: they are as the checkpoint has them
     bits:     per layer, bits of a number in the matrices qkv, out, gate_up and down, scales included, and at the end those of
               the head alone; empty: all as the model's type has them
+    stored_as: the types of its matrices in the GGUF file that it was read from; empty: it was read from another file
     """
 
     name: str
@@ -138,6 +139,7 @@ class ModelSpec:
     widths: tuple[int, ...] = ()
     weights: str = ""
     bits: tuple[tuple[float, ...], ...] = ()
+    stored_as: str = ""
 
     @property
     def original_spec(self) -> ModelSpec:
@@ -270,7 +272,7 @@ class ModelSpec:
             record["bits"] = [list(x) for x in self.bits]
         if not self.block_length:
             del record["block_length"]
-        for name in ("groups", "widths"):
+        for name in ("groups", "widths", "stored_as"):
             if not record[name]:
                 del record[name]
         if self.picture is None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -17,7 +18,7 @@ import torch
 
 from decodescope.engine.core.arguments import format_value
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.core.paths import PathRefusal, expand_path
+from decodescope.engine.core.paths import PathRefusal, expand_path, is_model_path
 from decodescope.engine.core.paths import shorten_path as path_shown
 from decodescope.engine.core.progress import Progress
 from decodescope.engine.core.reference import with_weights, without_weights
@@ -35,10 +36,21 @@ from decodescope.engine.model.checkpoint import adapter as adapters
 from decodescope.engine.model.checkpoint.config import key_remarks, length_remarks, spec_from_config
 from decodescope.engine.model.checkpoint.folder import LoadError, escape_unprintable, read_ends, read_json
 from decodescope.engine.model.checkpoint.generation import generation_remarks
+from decodescope.engine.model.checkpoint.gguf.header import model_name
+from decodescope.engine.model.checkpoint.gguf.source import (
+    derived_folder,
+    find_gguf,
+    models_among,
+    parts_of,
+    read_gguf_shape,
+    source_record,
+)
+from decodescope.engine.model.checkpoint.gguf.tensors import GgufTensors
 from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.model.checkpoint.tokenizer_settings import out_of_range_remarks
 from decodescope.engine.model.checkpoint.weights import (
     CheckpointTensors,
+    TensorSource,
     frequency_remarks,
     read_adapter,
     weight_files,
@@ -59,14 +71,17 @@ DTYPES = {
 }
 WHOLE = 64 << 20  # files up to this size are hashed whole, larger ones by their ends and length
 EDGE = 1 << 20
+HUB_FILE = re.compile(
+    r"([\w-][\w.-]*/[\w-][\w.-]*):((?:[\w-][\w.-]*/){0,3}[\w-][\w.-]*\.gguf)"
+)  # of a hub's repository
 
 
 @dataclass
 class Model:
     """A decoder and what belongs to it.
 
-    path: its folder;  spec.adapter: the adapter of that folder that is merged into the weights;  spec.weights: the transforms
-          of the weights
+    path: its folder; of a GGUF file the one derived from it
+    spec.adapter: the adapter of that folder that is merged into the weights;  spec.weights: the transforms of the weights
     fingerprint: 16 hex digits over config and weights, the adapter's and the transforms' too; equal ones mean equal models
     stop_tokens: ids that end a text, ascending
     reports: what each of the transforms found
@@ -86,8 +101,10 @@ class Model:
 
     @property
     def reference(self) -> str:
-        """Folder, adapter and transforms, as `load` takes them."""
-        return str(with_weights(adapters.join_reference(self.path, self.spec.adapter), self.spec.weights))
+        """Folder or GGUF file, adapter and transforms, as `load` takes them."""
+        record = source_record(self.path)
+        path = self.path if record is None else record.path
+        return str(with_weights(adapters.join_reference(path, self.spec.adapter), self.spec.weights))
 
     @cached_property
     def pieces(self) -> list[bytes]:
@@ -135,41 +152,27 @@ def load(
     heads: Mapping[str, Path] | None = None,
     allow_pickle: bool = False,
     weights: str = "",
+    keep_packed: bool = True,
 ) -> Model:
-    """Load a model by name: one of the shipped models, a folder (written with a path separator), or a hub id.
+    """Load a model by name: one of the shipped models, a folder (written with a path separator), a GGUF file, or a hub id.
 
     With +NAME behind it, the adapter in adapters/NAME of its folder is merged into the weights. `weights`: transforms that make
     another model of it, in their order, "int4 group=64"; several are joined with +. They may also follow the name and an @.
 
     Without `device` the first CUDA device is taken, else the CPU; without `dtype` bfloat16 on CUDA, float32 elsewhere. `heads`:
     folders of draft heads by kind, ours or published ones, in addition to those in the model's own folder; `allow_pickle`:
-    published heads may be read from a pickle file, tensors only. Raises LoadError; its message is one sentence.
+    published heads may be read from a pickle file, tensors only. `keep_packed`: matrices of a GGUF file stay as it stores them
+    where the kernels multiply them so; else all are dequantised. Raises LoadError; its message is one sentence.
     """
     place = _device(device)
     kind = _dtype(dtype, place)
     asked = find_model(with_weights(name_or_path, weights))
     name, folder, adapter, made_by = asked
     spec, parts = describe(folder, name, heads, adapter, made_by), parse_transform_list(made_by)
-    _check_memory(spec, kind, place)
-    with (
-        Progress(f"loading {name}", spec.n_layers, "layers") as progress,
-        CheckpointTensors(folder) as stored,
-    ):
-        stored.check(spec)
-        stored.adapter = read_adapter(folder, spec, fingerprint(folder))
-        try:
-            decoder = catch_device_faults(lambda: stored.decoder(spec, kind, place, progress.add), place)
-        except EngineFault as error:
-            what = "memory ran out" if error.reason == "out_of_memory" else "the device failed"
-            raise LoadError(
-                f"{name} could not be read: {what} on {place}; use a smaller type or a smaller model."
-            ) from None
-    config = read_json(folder, "config.json") or {}
+    decoder, reading_remarks = _read_weights(asked, spec, kind, place, keep_packed)
+    spec, config = decoder.spec, read_json(folder, "config.json") or {}
     reports, remarks = list[Made](), key_remarks(config, name) + length_remarks(config, spec)
-    remarks += generation_remarks(folder, name) + frequency_remarks(
-        stored.frequencies, [spec.rope, spec.local_rope], name
-    )
-    remarks += [] if stored.adapter is None else stored.adapter.remarks
+    remarks += generation_remarks(folder, name) + reading_remarks
     if parts:
         decoder, reports, more = _apply_transforms(decoder, parts, asked)
         spec, remarks = decoder.spec, remarks + more
@@ -199,6 +202,35 @@ def load(
         reports,
         remarks,
     )
+
+
+def _read_weights(
+    asked: ModelSource, spec: ModelSpec, dtype: torch.dtype, device: torch.device, keep_packed: bool
+) -> tuple[Decoder, list[str]]:
+    """The decoder with the weights of a model's files, before transforms, and remarks on how they were read."""
+    name, folder, *_ = asked
+    with Progress(f"loading {name}", spec.n_layers, "layers") as progress, contextlib.ExitStack() as opened:
+        stored: TensorSource
+        if source_record(folder) is None:
+            _check_memory(spec, _dense_bytes(spec, dtype, device), dtype, device)
+            stored = opened.enter_context(CheckpointTensors(folder))
+            stored.check(spec)
+        else:
+            stored = packed = opened.enter_context(GgufTensors(folder, keep_packed))
+            stored.check(spec)
+            _check_memory(spec, packed.needed_bytes(spec, dtype, device), dtype, device)
+        stored.adapter = read_adapter(folder, spec, fingerprint(folder))
+        try:
+            decoder = catch_device_faults(lambda: stored.decoder(spec, dtype, device, progress.add), device)
+        except EngineFault as error:
+            what = "memory ran out" if error.reason == "out_of_memory" else "the device failed"
+            raise LoadError(
+                f"{name} could not be read: {what} on {device}; use a smaller type or a smaller model."
+            ) from None
+        decoder.spec = replace(spec, bits=bits_of(decoder))
+        remarks = frequency_remarks(stored.frequencies, [spec.rope, spec.local_rope], name)
+        remarks += [] if stored.adapter is None else stored.adapter.remarks
+        return decoder, remarks + stored.remarks(name, dtype)
 
 
 def _foreign_head_remarks(nets: Mapping[str, Head], folder: Path, name: str) -> list[str]:
@@ -364,32 +396,93 @@ def _find_folder(name_or_path: str | Path) -> tuple[str, Path]:
         ) from None
     if isinstance(name_or_path, str) and re.fullmatch(r"[\w-]+", name) and (SHIPPED / name).is_dir():
         return name, SHIPPED / name
-    if isinstance(name_or_path, Path) or folder.is_absolute() or re.search(r"[/\\]", name):
-        if folder.is_dir():
-            return folder.resolve().name, folder
+    if is_model_path(folder) and (folder.is_file() or _is_path(name_or_path)):
+        if (file := find_gguf(folder)) is not None:
+            return model_name(file), derived_folder(file)
+        record = source_record(folder)
+        return folder.resolve().name if record is None else record.name, folder
+    if isinstance(name_or_path, str) and (inside := HUB_FILE.fullmatch(name)):
+        file = fetch_gguf(inside[1], inside[2])
+        return model_name(file), derived_folder(file)
+    if _is_path(name_or_path):
         hub = isinstance(name_or_path, str) and re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name)
         if not hub:
             raise LoadError(f"There is no folder {path_shown(name)}; {_model_advice()}")
     elif not re.fullmatch(r"[\w-][\w.-]*", name):
         raise LoadError(f"{path_shown(name)!r} is no name of a model; {_model_advice()}")
-    return name, fetch(name)
+    path = fetch(name)
+    return (name, path) if path.is_dir() else (model_name(path), derived_folder(path))
+
+
+def _is_path(name_or_path: str | Path) -> bool:
+    """Whether a model's name is written as a path, or perhaps as the id of a hub model."""
+    name = str(name_or_path)
+    return (
+        isinstance(name_or_path, Path) or expand_path(name).is_absolute() or bool(re.search(r"[/\\]", name))
+    )
 
 
 def fetch(name: str) -> Path:
-    """The hub's snapshot of `name`, from the local cache if it is there.
+    """The hub's snapshot of `name`, from the local cache if it is there; its GGUF file if it has one and no other weights.
 
     Its config is judged before its weights are downloaded; only safetensors and the text files next to them are downloaded.
     """
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError
 
     texts = ["*.json", "chat_template.jinja"]
-    try:
+    with _hub_refusals(name):
         folder = Path(snapshot_download(name, allow_patterns=texts, ignore_patterns=["*/*"]))
-        describe(folder, name)
-        return Path(
+        try:
+            describe(folder, name)
+        except LoadError:
+            # a repository of GGUF files has no config.json, or one of few words
+            bare = "num_hidden_layers" not in (read_json(folder, "config.json") or {})
+            if bare and (file := _only_gguf(name, folder)):
+                return fetch_gguf(name, file)
+            raise
+        folder = Path(
             snapshot_download(name, allow_patterns=[*texts, "model*.safetensors"], ignore_patterns=["*/*"])
         )
+        if not any(folder.glob("model*.safetensors")) and (file := _only_gguf(name, folder)):
+            return fetch_gguf(name, file)
+        return folder
+
+
+def fetch_gguf(name: str, file: str) -> Path:
+    """The GGUF file `file` of the hub's repository `name`, all its parts, from the local cache if they are there."""
+    from huggingface_hub import hf_hub_download
+
+    inner, _, last = file.rpartition("/")
+    with _hub_refusals(f"{name}:{file}"):
+        paths = [Path(hf_hub_download(name, f"{inner}/{x}".lstrip("/"))) for x in parts_of(last)]
+    return paths[0]
+
+
+def _only_gguf(name: str, folder: Path) -> str:
+    """The one GGUF file of the hub's repository `name`, whose snapshot is `folder`; empty if it has none.
+
+    Raises LoadError where it has several.
+    """
+    from huggingface_hub import HfApi
+
+    try:
+        files = HfApi().list_repo_files(name)
+    except Exception:  # whatever it is, without a network the files that are here count
+        files = [x.name for x in folder.iterdir()]
+    models = models_among([x for x in files if "/" not in x])
+    if len(models) > 1:
+        some = " or ".join(f"{name}:{x}" for x in models[:3])
+        raise LoadError(f"{name} holds {len(models)} GGUF models; name one of them, such as {some}.")
+    return models[0] if models else ""
+
+
+@contextlib.contextmanager
+def _hub_refusals(name: str) -> Iterator[None]:
+    """Turns what the hub answers into a LoadError that names what was asked for."""
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError
+
+    try:
+        yield
     except LoadError:
         raise
     except GatedRepoError:
@@ -404,17 +497,22 @@ def fetch(name: str) -> Path:
 
 def _model_advice() -> str:
     names = ", ".join(x.name for x in _shipped_folders()) or "none"
-    return f"use a shipped model ({names}), a folder written with a path separator (./model), or the id of a hub model."
+    return f"use a shipped model ({names}), a folder (with a path separator: ./model), a GGUF file, or the id of a hub model."
 
 
 def describe(
     folder: Path, name: str, heads: Mapping[str, Path] | None = None, adapter: str = "", weights: str = ""
 ) -> ModelSpec:
-    """The spec of the model in `folder` with this adapter, and the names of the draft heads in it or given.
+    """The spec of the model in `folder`, or in a GGUF file, with this adapter, and the names of the draft heads in it or given.
 
     How `weights` change its shape is known only after they have run.
     """
-    config = read_json(folder, "config.json")
+    config: dict[str, Any] | None
+    if folder.is_file():
+        config, stored_as = read_gguf_shape(folder)
+    else:
+        record = source_record(folder)
+        config, stored_as = read_json(folder, "config.json"), "" if record is None else record.types
     if config is None:
         adapters.refuse_peft(folder)
         raise LoadError(f"{folder} has no config.json; give the folder of a complete checkpoint.")
@@ -423,6 +521,7 @@ def describe(
         heads=tuple(find_head_folders(folder, heads)),
         adapter=adapter,
         weights=weights,
+        stored_as=stored_as,
     )
 
 
@@ -442,16 +541,22 @@ def _dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype
     return DTYPES[name]
 
 
-def _check_memory(spec: ModelSpec, dtype: torch.dtype, device: torch.device) -> None:
-    """LoadError if the weights alone do not fit into the memory that is free."""
-    needed, free = spec.params * dtype.itemsize, free_bytes(device)
-    if spec.tied and can_pack(dtype, device):  # packed for the head, and plain for looking up
-        needed += spec.vocab * spec.d_model * dtype.itemsize
+def _check_memory(spec: ModelSpec, needed: int, dtype: torch.dtype, device: torch.device) -> None:
+    """LoadError if the weights alone, `needed` bytes, do not fit into the memory that is free."""
+    free = free_bytes(device)
     if free is not None and needed > free:
         raise LoadError(
             f"{spec.name} needs {needed / 2**30:.1f} GiB as {str(dtype).removeprefix('torch.')} and {free / 2**30:.1f} GiB are "
             f"free on {device}; use a smaller type or a smaller model."
         )
+
+
+def _dense_bytes(spec: ModelSpec, dtype: torch.dtype, device: torch.device) -> int:
+    """Bytes of the weights of a checkpoint in memory."""
+    needed = spec.params * dtype.itemsize
+    if spec.tied and can_pack(dtype, device):  # packed for the head, and plain for looking up
+        needed += spec.vocab * spec.d_model * dtype.itemsize
+    return needed
 
 
 def free_bytes(device: torch.device) -> int | None:
@@ -469,9 +574,13 @@ def free_bytes(device: torch.device) -> int | None:
 def fingerprint(folder: Path, adapter: str = "", weights: Sequence[WeightTransform] = ()) -> str:
     """16 hex digits over the config and the weight files, an adapter's weight files, and the transforms.
 
+    Of a GGUF file they cover the list of its tensors and samples of their numbers.
+
     For the transforms they cover names and knobs, and the text that they look at.
     """
-    parts, read = [], [folder / "config.json", *weight_files(folder)]
+    record = source_record(folder)
+    parts, read = [], [folder / "config.json", *(weight_files(folder) if record is None else [])]
+    parts += [] if record is None else [f"gguf {record.digest}"]
     if adapter:
         read += [folder / adapters.FOLDER / adapter / x for x in ("config.json", "model.safetensors")]
     for path in read:

@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from decodescope.engine.core.paths import is_folder
+from decodescope.engine.core.paths import is_model_path
 
 from .folder import LoadError, member_file, read_json
 from .keys import Config, unread_key_remarks
@@ -51,6 +51,10 @@ class Adapter:
     rows: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
 
+    def changes(self, name: str) -> bool:
+        """True if the tensor `name` of a checkpoint is another with this adapter."""
+        return name in self.deltas or name in self.rows
+
     def merge(self, name: str, stored: Tensor) -> Tensor:
         """The tensor `name` of a checkpoint with its change, in float64; `stored` itself where it has none."""
         if name in self.deltas:
@@ -66,7 +70,7 @@ def split_reference(reference: str | Path) -> tuple[str | Path, str]:
     """A model's reference without its adapter, and the name of that: `lab+cllm` is `lab` and `cllm`; empty where it names none,
     or where a folder is called so."""
     base, plus, name = str(reference).rpartition("+")
-    if not plus or not base or not NAME.fullmatch(name) or is_folder(reference):
+    if not plus or not base or not NAME.fullmatch(name) or is_model_path(reference):
         return reference, ""
     return (Path(base) if isinstance(reference, Path) else base), name
 

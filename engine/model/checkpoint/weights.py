@@ -1,4 +1,4 @@
-"""Weights: the safetensors files of a model folder, checked against the spec and stacked into a Decoder."""
+"""Weights: the tensors of a model, checked against the spec and stacked into a Decoder; those of safetensors files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -60,18 +60,143 @@ def weight_files(folder: Path) -> list[Path]:
     return paths
 
 
-class CheckpointTensors:
-    """The tensors of a checkpoint by name. Shapes are known at once, contents are read when asked for; use with `with`.
-    paths: its safetensors files; None: those of a model's folder;  whole: names of tensors that may hold whole numbers."""
+class TensorSource:
+    """The tensors of a model by the names of a checkpoint. Shapes are known at once, contents are read when asked for.
+
+    adapter: merged into what is read;  frequencies: of old checkpoints, which are compared and not used
+    """
+
+    described_by: ClassVar[str] = "its config.json"
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.adapter: Adapter | None = None
+        self.shapes: dict[str, Shape] = {}
+        self.frequencies: dict[str, Tensor] = {}
+
+    def tensor(self, name: str) -> Tensor:
+        """The numbers of a tensor."""
+        raise NotImplementedError
+
+    def check(self, spec: ModelSpec) -> None:
+        """LoadError unless the tensors are exactly those that `spec` describes."""
+        wanted = tensor_shapes(spec)
+        if spec.tied:
+            wanted.setdefault("lm_head.weight", wanted["model.embed_tokens.weight"])
+        elements = sum(
+            _element_count(x)
+            for name, x in self.shapes.items()
+            if not (spec.tied and name == "lm_head.weight")
+        )
+        missing = sorted(wanted.keys() - self.shapes.keys() - ({"lm_head.weight"} if spec.tied else set()))
+        unexpected = sorted(self.shapes.keys() - wanted.keys())
+        if missing:
+            raise LoadError(
+                f"{self.folder} lacks {_shorten_list(missing)}; {self.described_by} and its weights do not belong together."
+            )
+        if unexpected:
+            raise LoadError(
+                f"{self.folder} also holds {_shorten_list(unexpected)}, which a {spec.family} model does not have."
+            )
+        if abs(elements - spec.params) > 0.01 * spec.params:
+            raise LoadError(
+                f"{self.folder}: config.json describes {spec.params:,} parameters, the weights hold {elements:,}; they may "
+                "differ by 1 % at most, so get the config.json of these weights."
+            )
+        for name, shape in self.shapes.items():
+            if shape != wanted[name]:
+                raise LoadError(
+                    f"{self.folder}: {name} has the shape {list(shape)} and should have {list(wanted[name])}; get the "
+                    "config.json of these weights."
+                )
+        if (
+            spec.tied
+            and "lm_head.weight" in self.shapes
+            and not self.tensors_equal("lm_head.weight", "model.embed_tokens.weight")
+        ):
+            raise LoadError(
+                f"{self.folder}: config.json ties the head to the embedding, and lm_head.weight holds other numbers; set "
+                "tie_word_embeddings to false in config.json."
+            )
+
+    def copy_tensor(self, name: str, target: Tensor, add: float = 0.0) -> None:
+        """Write the numbers of a tensor to `target`, with its adapter's change and `add` to each."""
+        stored = self.tensor(name)
+        if self.adapter is not None:
+            stored = self.adapter.merge(name, stored)
+        target.copy_(stored.double() + add if add else stored)
+
+    def read(self, names: list[str], dtype: torch.dtype, device: torch.device, add: float = 0.0) -> Tensor:
+        """The tensors `names`, stacked along their first axis into memory of our own, cast once; `add` to each number.
+
+        LoadError where a number is not finite in `dtype`.
+        """
+        parts = [self.shapes[name] for name in names]
+        stacked = torch.empty(sum(x[0] for x in parts), *parts[0][1:], dtype=dtype, device=device)
+        for name, part in zip(names, stacked.split([x[0] for x in parts]), strict=True):
+            self.copy_tensor(name, part, add)
+            if not torch.stack(part.aminmax()).isfinite().all():
+                raise LoadError(
+                    f"{self.folder}: {name} holds numbers that are not finite as {str(dtype).removeprefix('torch.')}; use a "
+                    "type of wider range (bfloat16, float32), or download the weights again."
+                )
+        return stacked
+
+    def matrix(self, names: Sequence[str], dtype: torch.dtype, device: torch.device) -> Tensor:
+        """The matrices `names`, one above the other, as a weight of a layer."""
+        return self.read(list(names), dtype, device)
+
+    def head(self, spec: ModelSpec, embed: Tensor) -> Tensor:
+        """The unembedding; `embed` itself where they are tied."""
+        return embed if spec.tied else self.matrix(["lm_head.weight"], embed.dtype, embed.device)
+
+    def norm_offset(self, spec: ModelSpec) -> float:
+        """What is added to the weights of norms."""
+        return 1.0 if spec.family in ZERO_NORMS else 0.0
+
+    def remarks(self, name: str, dtype: torch.dtype) -> list[str]:
+        """Sentences about how the tensors of the model called `name` were read, once they are."""
+        return []
+
+    def tensors_equal(self, one: str, other: str) -> bool:
+        """True if two tensors hold the same numbers."""
+        return torch.equal(self.tensor(one), self.tensor(other))
+
+    def decoder(
+        self,
+        spec: ModelSpec,
+        dtype: torch.dtype,
+        device: torch.device,
+        each: Callable[[], object] = lambda: None,
+    ) -> Decoder:
+        """Read everything, and lay the matrices out for the processor; `each` is called after each layer."""
+        plan = layer_plan(spec)
+        extra = self.norm_offset(spec)
+
+        def take(i: int, place: str) -> Tensor:
+            names = [f"model.layers.{i}.{name}" for name in plan[place]]
+            if len(next(iter(plan[place].values()))) == 2:
+                return self.matrix(names, dtype, device)
+            return self.read(names, dtype, device, extra if names[0].endswith("norm.weight") else 0.0)
+
+        layers = []
+        for i in range(spec.n_layers):
+            layers.append(Layer(**{place: take(i, place) for place in plan}).pack_weights())
+            each()
+        embed = self.read(["model.embed_tokens.weight"], dtype, device)
+        norm = self.read(["model.norm.weight"], dtype, device, extra)
+        return Decoder(spec, embed, layers, norm, self.head(spec, embed)).pack_weights()
+
+
+class CheckpointTensors(TensorSource):
+    """The tensors of safetensors files; use with `with`.
+    paths: the files; None: those of a model's folder;  whole: names of tensors that may hold whole numbers."""
 
     def __init__(self, folder: Path, paths: list[Path] | None = None, whole: tuple[str, ...] = ()):
-        self.folder = folder
+        super().__init__(folder)
         self._paths = paths
         self._whole = whole
         self._open: dict[str, Any] = {}  # tensor -> the open file that holds it
-        self.adapter: Adapter | None = None  # merged into what is read
-        self.shapes: dict[str, Shape] = {}
-        self.frequencies: dict[str, Tensor] = {}  # of old checkpoints, which are compared and not used
         self._files = ExitStack()
 
     def __enter__(self) -> CheckpointTensors:
@@ -125,94 +250,9 @@ class CheckpointTensors:
                 )
             self._open[name], self.shapes[name] = file, tuple(part.get_shape())
 
-    def check(self, spec: ModelSpec) -> None:
-        """LoadError unless the tensors are exactly those that `spec` describes."""
-        wanted = tensor_shapes(spec)
-        if spec.tied:
-            wanted.setdefault("lm_head.weight", wanted["model.embed_tokens.weight"])
-        elements = sum(
-            _element_count(x)
-            for name, x in self.shapes.items()
-            if not (spec.tied and name == "lm_head.weight")
-        )
-        missing = sorted(wanted.keys() - self.shapes.keys() - ({"lm_head.weight"} if spec.tied else set()))
-        unexpected = sorted(self.shapes.keys() - wanted.keys())
-        if missing:
-            raise LoadError(
-                f"{self.folder} lacks {_shorten_list(missing)}; its config.json and its weights do not belong together."
-            )
-        if unexpected:
-            raise LoadError(
-                f"{self.folder} also holds {_shorten_list(unexpected)}, which a {spec.family} model does not have."
-            )
-        if abs(elements - spec.params) > 0.01 * spec.params:
-            raise LoadError(
-                f"{self.folder}: config.json describes {spec.params:,} parameters, the weights hold {elements:,}; they may "
-                "differ by 1 % at most, so get the config.json of these weights."
-            )
-        for name, shape in self.shapes.items():
-            if shape != wanted[name]:
-                raise LoadError(
-                    f"{self.folder}: {name} has the shape {list(shape)} and should have {list(wanted[name])}; get the "
-                    "config.json of these weights."
-                )
-        if (
-            spec.tied
-            and "lm_head.weight" in self.shapes
-            and not self.tensors_equal("lm_head.weight", "model.embed_tokens.weight")
-        ):
-            raise LoadError(
-                f"{self.folder}: config.json ties the head to the embedding, and lm_head.weight holds other numbers; set "
-                "tie_word_embeddings to false in config.json."
-            )
-
-    def read(self, names: list[str], dtype: torch.dtype, device: torch.device, add: float = 0.0) -> Tensor:
-        """The tensors `names`, stacked along their first axis into memory of our own, cast once; `add` to each number.
-
-        LoadError where a number is not finite in `dtype`.
-        """
-        parts = [self.shapes[name] for name in names]
-        stacked = torch.empty(sum(x[0] for x in parts), *parts[0][1:], dtype=dtype, device=device)
-        for name, part in zip(names, stacked.split([x[0] for x in parts]), strict=True):
-            stored = self._open[name].get_tensor(name)
-            if self.adapter is not None:
-                stored = self.adapter.merge(name, stored)
-            part.copy_(stored.double() + add if add else stored)
-            if not torch.stack(part.aminmax()).isfinite().all():
-                raise LoadError(
-                    f"{self.folder}: {name} holds numbers that are not finite as {str(dtype).removeprefix('torch.')}; use a "
-                    "type of wider range (bfloat16, float32), or download the weights again."
-                )
-        return stacked
-
-    def tensors_equal(self, one: str, other: str) -> bool:
-        """True if two tensors hold the same numbers."""
-        return torch.equal(self._open[one].get_tensor(one), self._open[other].get_tensor(other))
-
-    def decoder(
-        self,
-        spec: ModelSpec,
-        dtype: torch.dtype,
-        device: torch.device,
-        each: Callable[[], object] = lambda: None,
-    ) -> Decoder:
-        """Read everything, and lay the matrices out for the processor; `each` is called after each layer."""
-        plan = layer_plan(spec)
-        extra = 1.0 if spec.family in ZERO_NORMS else 0.0
-
-        def take(i: int, place: str) -> Tensor:
-            names = [f"model.layers.{i}.{name}" for name in plan[place]]
-            return self.read(names, dtype, device, extra if names[0].endswith("norm.weight") else 0.0)
-
-        layers = []
-        for i in range(spec.n_layers):
-            layers.append(Layer(**{place: take(i, place) for place in plan}).pack_weights())
-            each()
-        embed = self.read(["model.embed_tokens.weight"], dtype, device)
-        head = embed if spec.tied else self.read(["lm_head.weight"], dtype, device)
-        return Decoder(
-            spec, embed, layers, self.read(["model.norm.weight"], dtype, device, extra), head
-        ).pack_weights()
+    def tensor(self, name: str) -> Tensor:
+        stored: Tensor = self._open[name].get_tensor(name)
+        return stored
 
 
 def read_adapter(model: Path, spec: ModelSpec, base: str) -> Adapter | None:

@@ -1,1 +1,1 @@
-"""GGUF files, the format of llama.cpp: one file holds a model's settings, its tokenizer and its weights."""
+"""GGUF files as models: their header, their tensors, and the folder that is derived from one."""
