@@ -36,7 +36,7 @@ def reorder_pairs(x: Tensor, heads: int) -> Tensor:
     return x.view(heads, 2, x.shape[0] // heads // 2, *x.shape[1:]).transpose(1, 2).reshape(x.shape)
 
 
-def converted(model: Any, architecture: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def convert_model(model: Any, architecture: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Metadata, without the architecture before its keys, and tensors of a model of transformers."""
     config = model.config
     state = {x: y.detach().clone() for x, y in model.state_dict().items()}

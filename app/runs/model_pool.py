@@ -7,7 +7,7 @@ import gc
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -44,7 +44,7 @@ TITLES = {
 @dataclass(frozen=True)
 class Offer:
     """A model that can be chosen. key: what the page sends, and `load` takes;  source: shipped, folder or hub; folder: its
-    files"""
+    files, or its GGUF file"""
 
     key: str
     name: str
@@ -60,9 +60,10 @@ class Offer:
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
+        from decodescope.engine.model.checkpoint.gguf.source import derived_folder
         from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
 
-        return Tokenizer.from_folder(self.folder)
+        return Tokenizer.from_folder(derived_folder(self.folder) if self.folder.is_file() else self.folder)
 
     @cached_property
     def trouble(self) -> str:
@@ -82,10 +83,10 @@ class Offer:
 
     @property
     def label(self) -> str:
-        """Name, size and source, as a list shows them."""
-        return f"{self.name}, {format_count(self.spec.params).strip()}" + (
-            "" if self.source == "shipped" else f" ({self.source})"
-        )
+        """Name, size, types of a GGUF file and source, as a list shows them."""
+        types = f", stored as {self.spec.stored_as}" if self.spec.stored_as else ""
+        source = "" if self.source == "shipped" else f" ({self.source})"
+        return f"{self.name}, {format_count(self.spec.params).strip()}{types}{source}"
 
 
 class ModelHolder(Protocol):
@@ -240,7 +241,7 @@ class ModelPool:
 
     def offers(self) -> list[Offer]:
         """The models that can be chosen: shipped, in the configured folder, in the hub's cache; each followed by its adapters.
-        Only configs are read."""
+        Only configs and headers of GGUF files are read."""
         from decodescope.engine.session.load import shipped_models as shipped
 
         offered = [
@@ -251,7 +252,10 @@ class ModelPool:
             # no link that leads out
             inside = [x for x in sorted(self.more.iterdir()) if x.resolve().is_relative_to(root)]
             offered += _make_offers(((str(x.resolve()), x.name, x) for x in inside), "folder")
-        offered += _make_offers(((str(x), name, x) for name, x in _hub_snapshots()), "hub")
+            offered += _gguf_offers(_gguf_paths([self.more, *inside], root), "folder")
+        snapshots = _hub_snapshots()
+        offered += _make_offers(((str(x), name, x) for name, x in snapshots), "hub")
+        offered += _gguf_offers(_gguf_paths(x for _, x in snapshots), "hub")
         before = self._offered  # an unchanged offer keeps its tokenizer
         offers = [before[x.key] if before.get(x.key) == x else x for x in offered if x is not None][
             :MOST_OFFERED
@@ -440,6 +444,31 @@ def _make_offer(key: str, name: str, source: str, folder: Path, adapter: str = "
     except (ValueError, OSError):
         return None
     return Offer(key, name, source, spec, spec.params * bytes_per_number(), folder)
+
+
+def _gguf_paths(folders: Iterable[Path], root: Path | None = None) -> Iterator[Path]:
+    """The GGUF models in these folders; of a link that leads out of `root` none."""
+    from decodescope.engine.model.checkpoint.gguf.source import models_among
+
+    for folder in folders:
+        names = [x.name for x in folder.iterdir() if x.is_file()] if folder.is_dir() else []
+        paths = [folder.absolute() / x for x in models_among(names)]
+        yield from (x for x in paths if root is None or x.resolve().is_relative_to(root))
+
+
+def _gguf_offers(paths: Iterable[Path], source: str) -> list[Offer | None]:
+    """The offers of the models in these GGUF files, by their headers."""
+    from decodescope.engine.model.checkpoint.gguf.header import model_name
+    from decodescope.engine.session.load import describe, gguf_bytes
+
+    offers = list[Offer | None]()
+    for path in paths:
+        try:
+            spec = describe(path, model_name(path))
+            offers.append(Offer(str(path), spec.name, source, spec, gguf_bytes(path, spec), path))
+        except (ValueError, OSError):
+            continue
+    return offers
 
 
 def _hub_snapshots() -> list[tuple[str, Path]]:

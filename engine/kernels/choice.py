@@ -276,6 +276,13 @@ def kernels_in_use(dtype: torch.dtype | None = None, device: torch.device | None
     return "torch" if _choice.current() is None else "rows"
 
 
+def expected_kernels(dtype: torch.dtype, device: torch.device) -> str:
+    """What `kernels_in_use` will say of such passes, for estimates: nothing is compiled to know it."""
+    if _choice.is_chosen or dtype not in TYPES or device.type != "cpu":
+        return kernels_in_use(dtype, device)
+    return "rows" if importlib.util.find_spec("numba") and _has_fused_multiply_add() else "torch"
+
+
 def kernels_for(*tensors: Tensor | None) -> Kernels | None:
     """The module `calls` of this room, where it computes what is made of these; None: torch does.
 

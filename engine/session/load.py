@@ -45,7 +45,7 @@ from decodescope.engine.model.checkpoint.gguf.source import (
     read_gguf_shape,
     source_record,
 )
-from decodescope.engine.model.checkpoint.gguf.tensors import GgufTensors
+from decodescope.engine.model.checkpoint.gguf.tensors import GgufTensors, loaded_bytes
 from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.model.checkpoint.tokenizer_settings import out_of_range_remarks
 from decodescope.engine.model.checkpoint.weights import (
@@ -162,14 +162,14 @@ def load(
     Without `device` the first CUDA device is taken, else the CPU; without `dtype` bfloat16 on CUDA, float32 elsewhere. `heads`:
     folders of draft heads by kind, ours or published ones, in addition to those in the model's own folder; `allow_pickle`:
     published heads may be read from a pickle file, tensors only. `keep_packed`: matrices of a GGUF file stay as it stores them
-    where the kernels multiply them so; else all are dequantised. Raises LoadError; its message is one sentence.
+    where the kernels multiply them so and there are no transforms; else all are dequantised. Raises LoadError, in one sentence.
     """
     place = _device(device)
     kind = _dtype(dtype, place)
     asked = find_model(with_weights(name_or_path, weights))
     name, folder, adapter, made_by = asked
     spec, parts = describe(folder, name, heads, adapter, made_by), parse_transform_list(made_by)
-    decoder, reading_remarks = _read_weights(asked, spec, kind, place, keep_packed)
+    decoder, reading_remarks = _read_weights(asked, spec, kind, place, keep_packed and not parts)
     spec, config = decoder.spec, read_json(folder, "config.json") or {}
     reports, remarks = list[Made](), key_remarks(config, name) + length_remarks(config, spec)
     remarks += generation_remarks(folder, name) + reading_remarks
@@ -509,7 +509,7 @@ def describe(
     """
     config: dict[str, Any] | None
     if folder.is_file():
-        config, stored_as = read_gguf_shape(folder)
+        config, stored_as, _ = read_gguf_shape(folder)
     else:
         record = source_record(folder)
         config, stored_as = read_json(folder, "config.json"), "" if record is None else record.types
@@ -557,6 +557,12 @@ def _dense_bytes(spec: ModelSpec, dtype: torch.dtype, device: torch.device) -> i
     if spec.tied and can_pack(dtype, device):  # packed for the head, and plain for looking up
         needed += spec.vocab * spec.d_model * dtype.itemsize
     return needed
+
+
+def gguf_bytes(path: Path, spec: ModelSpec) -> int:
+    """Bytes that the weights of a GGUF model take in memory, as `load` loads it here by default."""
+    place = _device(None)
+    return loaded_bytes(read_gguf_shape(path).tensors, spec, _dtype(None, place), place)
 
 
 def free_bytes(device: torch.device) -> int | None:

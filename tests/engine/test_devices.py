@@ -93,7 +93,9 @@ HERE = {
         "model/heads/published/eagle.py:convert_eagle3",
         "model/heads/published/eagle.py:_draft_ids",
         "model/heads/published/hydra.py:convert_hydra",
+        "model/checkpoint/gguf/tensors.py:GgufTensors.matrix",
         "model/checkpoint/weights.py:read_adapter",
+        "model/layers/gguf_matrix.py:unpack_rows",
         "saved/file.py:_build_saved_cache",
     ),
     "the ids of a text, which who reads it moves": (
@@ -125,6 +127,10 @@ WAITING = {
     ),
     "which entries the layers read, for the record": ("model/stores/sparse_read.py:SparseRead.read_entries",),
     "the tokens of rows that are kept, where nobody said what was fed": ("model/forward/feed.py:Feed.tokens_of",),
+    "rows of a GGUF file, which lie on the CPU alone": (
+        "model/layers/gguf_matrix.py:GgufMatrix.dense_weight",
+        "model/layers/gguf_matrix.py:unpack_rows",
+    ),
     "tables of the CPU": (
         "model/forward/slicing.py:_LayerCut.__init__",
         "model/stores/tree.py:CacheTree._cut_groups",

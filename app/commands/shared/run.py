@@ -271,8 +271,8 @@ def print_result(run: Run, target: Path | None, as_json: bool, notes: Sequence[s
 
 
 def model_records(header: Header) -> dict[str, dict[str, Any]]:
-    """Role -> name, fingerprint, changed weights and adapter of each model of a run, as JSON has them."""
-    said = ("name", "weights", "adapter", "fingerprint")
+    """Role -> name, fingerprint, changed weights, adapter and types in its GGUF file of each model of a run, for JSON."""
+    said = ("name", "weights", "adapter", "stored_as", "fingerprint")
     roles = {TARGET: header.model, **header.lanes}
     return {role: {word: model.get(word, "") for word in said} for role, model in roles.items()}
 

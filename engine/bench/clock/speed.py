@@ -48,6 +48,11 @@ class Reference:
             raise LoadError(
                 f"{model.name} has an adapter, which transformers would leave out; measure the model without it."
             )
+        if model.spec.stored_as:
+            raise LoadError(
+                f"{model.name} was read from a GGUF file, which transformers would dequantise in minutes; measure the original "
+                "checkpoint."
+            )
         own = GenerationConfig(eos_token_id=list(stop) or None, pad_token_id=PAD)
         if unused := non_default_settings(model.path, own._get_default_generation_params()):
             self.set_aside[model.name] = unused

@@ -34,7 +34,7 @@ def unpack_rows(data: np.ndarray[Any, Any], kind: str, out: Tensor, order: Tenso
 
 
 class GgufMatrix(Matrix):
-    """Rows as a GGUF file stores them, which the kernels multiply. parts: rows uint8 [out, bytes of a row].
+    """Rows as a GGUF file stores them, which the kernels of the CPU multiply. parts: rows uint8 [out, bytes of a row].
 
     format: of FORMATS
     """
@@ -60,8 +60,14 @@ class GgufMatrix(Matrix):
 
     def dense_weight(self) -> Tensor:
         numbers = torch.empty(tuple(self.shape), dtype=self.dtype, device=self.device)
-        unpack_rows(self.parts["rows"].cpu().numpy(), self.format, numbers)
+        unpack_rows(self.parts["rows"].numpy(), self.format, numbers)
         return numbers
+
+    def copy_to(self, **where: Any) -> Tensor:
+        """The same in another type; in another place its numbers, since only a CPU has the kernels."""
+        if torch.device(where.get("device") or "cpu").type != "cpu":
+            return self.dense_weight().to(**where)
+        return super().copy_to(**where)
 
     def rows_from(self, first: int) -> GgufMatrix:
         return GgufMatrix.from_rows(self.parts["rows"][first:].clone(), self.format, self.dtype)

@@ -20,7 +20,7 @@ from ...layers.rope import rope_frequencies
 from ..config import FAMILIES
 from ..folder import LoadError
 from ..keys import Config, unread_key_remarks
-from .header import EMBEDDING, GgufHeader
+from .header import EMBEDDING, GgufHeader, GgufTensor
 
 # key of the metadata, behind the name of the architecture -> key of config.json
 SIZES = {
@@ -125,6 +125,12 @@ def tensor_name(family: GgufFamily, name: str) -> str:
         return name if theirs is None else f"model.layers.{number}.{theirs}.{kind}"
     part, _, kind = name.partition(".")
     return f"model.{WHOLE[part]}.{kind}" if part in WHOLE and kind == "weight" else name
+
+
+def checkpoint_tensors(header: GgufHeader) -> dict[str, GgufTensor]:
+    """The tensors by the names that a checkpoint has for them, without the factors of the rotation. Raises LoadError."""
+    family = gguf_family(header)
+    return {tensor_name(family, name): one for name, one in header.tensors.items() if name != FACTORS}
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from decodescope.engine.core.files import data_folder
 
 from ...layers.gguf_matrix import unpack_rows
 from ..folder import LoadError, read_json
-from .families import FACTORS, GgufConfig, config_from_header
-from .header import SPLIT, SUFFIX, GgufHeader, model_name, read_header
+from .families import FACTORS, GgufConfig, checkpoint_tensors, config_from_header
+from .header import SPLIT, SUFFIX, GgufHeader, GgufTensor, model_name, read_header
 
 RECORD = "gguf.json"
 EDGE = 1 << 20  # bytes of a file's data that are hashed at its beginning and at its end
@@ -162,10 +162,12 @@ def _derive_folder(states: tuple[FileState, ...]) -> Path:
 
 
 class GgufShape(NamedTuple):
-    """What a list shows of a model. config: as config.json has it;  types: in which its matrices are stored"""
+    """What a list shows of a model. config: as config.json has it;  types: in which its matrices are stored
+    tensors: by the names of a checkpoint"""
 
     config: dict[str, Any]
     types: str
+    tensors: Mapping[str, GgufTensor]
 
 
 def read_gguf_shape(path: Path) -> GgufShape:
@@ -177,7 +179,7 @@ def read_gguf_shape(path: Path) -> GgufShape:
 def _read_shape(state: FileState) -> GgufShape:
     path = Path(state.path)
     header = read_header(path)
-    return GgufShape(_config(header, model_name(path)).config, header.types)
+    return GgufShape(_config(header, model_name(path)).config, header.types, checkpoint_tensors(header))
 
 
 def _config(header: GgufHeader, name: str) -> GgufConfig:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.kernels.choice import kernels_in_use
+from decodescope.engine.kernels.choice import expected_kernels, kernels_in_use
 from decodescope.engine.kernels.formats import FORMATS
 
 from ...layers.gguf_matrix import GgufMatrix, unpack_rows
 from ..folder import LoadError
 from ..weights import TensorSource, layer_plan
-from .families import FACTORS, gguf_family, tensor_name
+from .families import checkpoint_tensors, gguf_family
 from .header import GgufTensor, read_header
 from .source import GgufRecord, source_record
 
@@ -35,6 +35,36 @@ SCALES = {
 }
 LARGEST_CODE = 8192.0  # no number is larger than this many times the largest scale of its block
 EMBEDDING = "model.embed_tokens.weight"
+
+
+def is_multiplied_packed(matrices: Sequence[GgufTensor]) -> bool:
+    """Whether the kernels `rows` can multiply these matrices, one above the other, as they are stored."""
+    types = {x.type for x in matrices}
+    return len(types) == 1 and types <= FORMATS.keys() and all(len(x.shape) == 2 for x in matrices)
+
+
+def loaded_bytes(
+    tensors: Mapping[str, GgufTensor],
+    spec: ModelSpec,
+    dtype: torch.dtype,
+    device: torch.device,
+    keep_packed: bool = True,
+) -> int:
+    """Bytes of the weights in memory, once these tensors are loaded."""
+    packed = keep_packed and expected_kernels(dtype, device) == "rows"
+    needed = spec.vocab * spec.d_model * dtype.itemsize  # the embedding, to look rows up
+    places = [
+        [f"model.layers.{i}.{name}" for name in names]
+        for i in range(spec.n_layers)
+        for names in layer_plan(spec).values()
+    ]
+    for names in [*places, [EMBEDDING if spec.tied else "lm_head.weight"]]:
+        some = [tensors[name] for name in names if name in tensors]
+        if packed and is_multiplied_packed(some):
+            needed += sum(x.size for x in some)
+        elif names != [EMBEDDING]:
+            needed += sum(x.numbers for x in some) * dtype.itemsize
+    return needed
 
 
 class GgufTensors(TensorSource):
@@ -63,7 +93,7 @@ class GgufTensors(TensorSource):
         header = read_header(record.verified_path())
         family = gguf_family(header)
         self.folder = header.paths[0]  # refusals name the file
-        self._tensors = {tensor_name(family, x): one for x, one in header.tensors.items() if x != FACTORS}
+        self._tensors = checkpoint_tensors(header)
         self.shapes = {name: one.shape for name, one in self._tensors.items()}
         for kind in {one.type for one in self._tensors.values()}:
             self._require_readable(kind)
@@ -130,19 +160,7 @@ class GgufTensors(TensorSource):
 
     def needed_bytes(self, spec: ModelSpec, dtype: torch.dtype, device: torch.device) -> int:
         """Bytes of the weights in memory, as they will be kept."""
-        needed = spec.vocab * spec.d_model * dtype.itemsize  # the embedding, to look rows up
-        places = [
-            [f"model.layers.{i}.{name}" for name in names]
-            for i in range(spec.n_layers)
-            for names in layer_plan(spec).values()
-        ]
-        for names in [*places, [EMBEDDING if spec.tied else "lm_head.weight"]]:
-            some = [self._tensors[name] for name in names]
-            if self._can_stay(names, dtype, device):
-                needed += sum(x.size for x in some)
-            elif names != [EMBEDDING]:
-                needed += sum(x.numbers for x in some) * dtype.itemsize
-        return needed
+        return loaded_bytes(self._tensors, spec, dtype, device, self._keep_packed)
 
     def remarks(self, name: str, dtype: torch.dtype) -> list[str]:
         record = self._record
@@ -156,15 +174,11 @@ class GgufTensors(TensorSource):
 
     def _can_stay(self, names: Sequence[str], dtype: torch.dtype, device: torch.device) -> bool:
         """Whether the kernels multiply these matrices, one above the other, as they are stored."""
-        some = [self._tensors[name] for name in names]
         changed = self.adapter is not None and any(map(self.adapter.changes, names))
-        return (
-            self._keep_packed
-            and not changed
-            and all(len(x.shape) == 2 and x.type in FORMATS for x in some)
-            and len({x.type for x in some}) == 1
-            and kernels_in_use(dtype, device) == "rows"
-        )
+        some = [self._tensors[name] for name in names]
+        if not self._keep_packed or changed or not is_multiplied_packed(some):
+            return False
+        return kernels_in_use(dtype, device) == "rows"
 
     def _stored_rows(self, name: str) -> np.ndarray[Any, Any]:
         """uint8 [rows, bytes of a row], in the order of the file; a vector is one row."""
