@@ -30,7 +30,9 @@ def unpack_rows(data: np.ndarray[Any, Any], kind: str, out: Tensor, order: Tenso
     for first in range(0, len(out), step):
         some = slice(first, first + step)
         rows = np.array(data[some] if places is None else data[places[some]])
-        out[some].copy_(torch.from_numpy(gguf.quants.dequantize(rows, gguf.GGMLQuantizationType[kind])))
+        with np.errstate(invalid="ignore", over="ignore"):  # the caller refuses what is not finite
+            numbers = gguf.quants.dequantize(rows, gguf.GGMLQuantizationType[kind])
+        out[some].copy_(torch.from_numpy(numbers))
 
 
 class GgufMatrix(Matrix):
