@@ -247,7 +247,7 @@ def test_a_type_that_gguf_writes_is_read_exactly(kind: Kind, tmp_path: Path) -> 
 
 
 ONLY_READ = [
-    x for x in Kind if x.name[:2] in ("IQ", "TQ", "MX") or (x.name.endswith("_K") and x.name != "Q8_K")
+    x for x in Kind if x.name[:2] in ("IQ", "TQ", "MX", "NV") or (x.name.endswith("_K") and x.name != "Q8_K")
 ]
 
 
@@ -349,6 +349,14 @@ def test_matrices_of_two_types_that_are_stacked_are_dequantised(tmp_path: Path) 
     with kernels_set_to("rows"):
         layer = load(tmp_path / "toy.gguf", "float32", "cpu").decoder.layers[0]
     assert type(layer.qkv) is Tensor and isinstance(layer.out, GgufMatrix)
+
+
+def test_a_type_that_gguf_does_not_read_is_refused(tmp_path: Path) -> None:
+    said, tensors, _ = wide_toy(Kind.Q8_0)
+    raw = {"blk.0.ffn_down.weight": np.zeros((64, 256), np.int32)}
+    write_mixed(tmp_path / "toy.gguf", said, tensors, raw, Kind.I32)
+    with pytest.raises(LoadError, match="stores tensors as I32, which cannot be read; convert the model"):
+        load(tmp_path / "toy.gguf", device="cpu")
 
 
 def test_a_number_that_is_not_finite_is_refused(tmp_path: Path) -> None:
