@@ -57,7 +57,7 @@ BENCHES = (
     "prompts",
     "models",
 )
-MODEL = "a shipped one (see docs/models.md), a folder written with a path separator, or a hub id; +NAME adds its adapter"
+MODEL = "a shipped one (see docs/models.md), a folder with a path separator, a GGUF file, or a hub id; +NAME adds its adapter"
 WEIGHTS = "make another model of it first, such as 'int4 group=64'; several with + between them"
 
 

@@ -619,13 +619,13 @@ def test_every_changed_byte_of_a_header_is_a_model_or_a_sentence(tmp_path: Path)
         changed = data.copy()
         changed[place] = int(draw.integers(0, 256))
         path.write_bytes(changed)
-        begun = time.perf_counter()
+        begun = time.process_time()
         try:
             describe(path, "toy")
         except LoadError as error:
             refused += 1
             assert "\n" not in str(error)
-        assert time.perf_counter() - begun < 0.5
+        assert time.process_time() - begun < 0.5
     assert refused > 50, "the test needs refusals"
 
 
@@ -686,13 +686,13 @@ HOSTILE = {
 def test_a_hostile_header_is_refused_at_once(what: str, tmp_path: Path) -> None:
     path = tmp_path / "x.gguf"
     path.write_bytes(HOSTILE[what])
-    begun = time.perf_counter()
+    begun = time.process_time()
     tracemalloc.start()
     with pytest.raises(LoadError) as error:
         find_model(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert time.perf_counter() - begun < 0.5 and peak < 4 << 20
+    assert time.process_time() - begun < 0.5 and peak < 4 << 20
     assert "\n" not in str(error.value) and len(str(error.value)) < 400
 
 
@@ -702,10 +702,10 @@ def test_a_header_of_zeros_that_fills_its_limit_is_refused(tmp_path: Path) -> No
     with path.open("wb") as file:
         file.write(head(0, 2) + entry("a", LIST) + number(STRING, "I") + number(1 << 22))
         file.truncate(1 << 30)
-    begun = time.perf_counter()
+    begun = time.process_time()
     with pytest.raises(LoadError, match="architecture 'None'"):
         describe(path, "x")
-    assert time.perf_counter() - begun < 5
+    assert time.process_time() - begun < 5
 
 
 def test_the_header_of_a_large_vocabulary_is_read_in_a_moment(tmp_path: Path) -> None:
@@ -715,9 +715,9 @@ def test_the_header_of_a_large_vocabulary_is_read_in_a_moment(tmp_path: Path) ->
     path = write_gguf(tmp_path / "toy.gguf", "llama", own, tensors, **tokens, **merges)
     times = []
     for _ in range(3):
-        begun = time.perf_counter()
+        begun = time.process_time()
         assert len(read_header(path).metadata["tokenizer.ggml.tokens"]) == 130_000
-        times.append(time.perf_counter() - begun)
+        times.append(time.process_time() - begun)
     assert min(times) < 0.3
 
 

@@ -6,7 +6,6 @@ The folder lies in the user's data folder and is called by the digest of the fil
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import os
 import re
@@ -26,6 +25,7 @@ from ...layers.gguf_matrix import unpack_rows
 from ..folder import LoadError, read_json
 from .families import FACTORS, GgufConfig, checkpoint_tensors, config_from_header
 from .header import SPLIT, SUFFIX, GgufHeader, GgufTensor, model_name, read_header
+from .tokenizer import tokenizer_files
 
 RECORD = "gguf.json"
 EDGE = 1 << 20  # bytes of a file's data that are hashed at its beginning and at its end
@@ -233,12 +233,7 @@ def _tokenizer_files(metadata: Mapping[str, Any]) -> Mapping[str, Mapping[str, A
     """tokenizer.json and tokenizer_config.json; none where the metadata has no tokenizer."""
     if "tokenizer.ggml.model" not in metadata:
         return {}
-    try:
-        tokenizer = importlib.import_module(".tokenizer", __package__)
-    except ModuleNotFoundError:
-        return {}
-    files: Mapping[str, Mapping[str, Any]] = tokenizer.tokenizer_files(metadata)
-    return files
+    return tokenizer_files(metadata)
 
 
 @cache
