@@ -158,4 +158,5 @@ def asked(one: Pass, layers: int) -> list[Any]:
         shares.append(round(ran / layers, 4))
     # states; whoever unembeds them is heard
     alone = one.attn is not None and one.gap == "" and one.logits is not None
-    return [one.lane, rows, *shares, 0 if alone else rows if one.logits is None else one.logits]
+    read = rows if one.logits is None else one.logits
+    return [one.lane, rows, *shares, 0 if alone else read]

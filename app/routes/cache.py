@@ -260,7 +260,9 @@ def _heavy_hitters(request: Request, channel: RecordStream, lives: EntryLifetime
         if step.fields is None
         else received_attention(step.fields, lives.rows, lives.heads, lives.length[i])
     )
-    measured = "mass" if mass is not None else "step" if seen is not None else ""
+    measured = "" if seen is None else "step"
+    if mass is not None:
+        measured = "mass"
     recorded = list(range(lives.rows))
     if mass is not None:
         worth = np.zeros(held.shape)

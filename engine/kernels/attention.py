@@ -188,10 +188,13 @@ def _sum_values(a, batch, head, tall, last, p, sums):
         i = 0
         while i < width:
             many = 8 * ACROSS[rows]
-            shape = 0 if i + many <= width else 1 if i + 8 <= width else 2
+            shape, count = 0, many
+            if i + many > width:
+                count = 8 if i + 8 <= width else 1
+                shape = 1 if count == 8 else 2
             weights, out = p + row * stride, sums + row * wide + 4 * i
             weighted_sum(kind, 4 * rows + shape, weights, stride, v + i * size, step, 0, last, out, wide)
-            i += many if shape == 0 else 8 if shape == 1 else 1
+            i += count
         row += rows
 
 

@@ -74,7 +74,8 @@ def step_rows(trace: Trace, step: Step) -> Iterator[list[object]]:
             if i is not None and trials is not None:
                 numbers = [trials.p[i], trials.r[i], trials.q[i], trials.u[i], trials.threshold[i]]
                 refused = not trials.ok[i]
-            word = WORDS["accept" if node in path else "reject" if refused else "unreached"]
+            missed = "reject" if refused else "unreached"
+            word = WORDS["accept" if node in path else missed]
             word = PASSENGER if node in (draft.passengers or ()) else word
             place = [step.step, node + 1, parent + 1, deep[node], step.n + deep[node] - 1, i]
             numbers[1:1] = [shares.model(parent, token), shares.entropy(parent)]

@@ -422,7 +422,9 @@ class StepExplainer:
         status = x.origin if x.origin in ("bonus", "target", "draft") else "resample"
         model = "small model" if status == "draft" else "target"
         again = status == "resample" and x.u is not None
-        title = "Bonus token" if status == "bonus" else "Drawn again" if again else f"The {model}'s token"
+        title = "Drawn again" if again else f"The {model}'s token"
+        if status == "bonus":
+            title = "Bonus token"
         why = Explanation(
             status,
             title,

@@ -85,12 +85,13 @@ def _growth_figure(
     numbers = [reading.number(k) or 0.0 for k in range(1, upto + 1)]
     best = numbers.index(max(numbers)) + 1
     way, words = {*reading.path(best)}, node_outcomes(reading, again)
+    state_of = {True: "closed", False: "open"}
     nodes = [
         DrawnSearchNode(
             reading.token(k) or 0,
             detail.parents[k] - 1,
             len(reading.path(k)),
-            "best" if k in way else "closed" if again.closed[k] else "open",
+            "best" if k in way else state_of[again.closed[k]],
             terms[k] + _node_status(reading, again, k, words[k]),
         )
         for k in range(1, upto + 1)

@@ -116,6 +116,26 @@ def test_a_swap_and_what_is_returned_are_no_crowd(planted: str) -> None:
     assert not crowded_assignments(ast.parse(planted))
 
 
+def chained_conditions(tree: ast.Module) -> list[int]:
+    """Lines of conditional expressions whose other case is a conditional expression again."""
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.IfExp) and isinstance(node.orelse, ast.IfExp)
+    ]
+
+
+def test_no_conditional_expressions_are_chained() -> None:
+    bad = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in files()
+        if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in (*ROOMS, "training", "benchmarks")
+        for line in chained_conditions(parsed(path))
+    ]
+    assert not bad, broken(bad)
+    assert chained_conditions(ast.parse("x = 1 if a else 2 if b else 3")) == [1]
+
+
 @pytest.mark.parametrize("module", method_modules())
 def test_method_file_holds_one_component_with_title_source_and_docstring(module: str) -> None:
     tree = parsed(modules()[module])
@@ -127,13 +147,9 @@ def test_method_file_holds_one_component_with_title_source_and_docstring(module:
     assert len(components) == 1
     said = {}
     for node in components[0].body:
-        target = (
-            node.targets[0]
-            if isinstance(node, ast.Assign)
-            else node.target
-            if isinstance(node, ast.AnnAssign)
-            else None
-        )
+        target = getattr(node, "target", None) if isinstance(node, ast.AnnAssign) else None
+        if isinstance(node, ast.Assign):
+            target = node.targets[0]
         if target is not None and node.value is not None:
             said[ast.unparse(target)] = node.value
     for name in ("title", "source"):

@@ -172,6 +172,11 @@ class AcceptanceRule(Component):
         return True
 
 
+def origin_behind(draft: Draft) -> Origin:
+    """The origin of the token behind a path whose end no drafted token continues: a bonus if something was drafted."""
+    return "bonus" if draft.drafted_count else "target"
+
+
 def match_greedy(draft: Draft, at: Cursor) -> Verdict:
     """Exact matching under a greedy distribution: go to the child that is the target's choice, as long as there is one."""
     path: list[int] = []
@@ -189,7 +194,7 @@ def match_greedy(draft: Draft, at: Cursor) -> Verdict:
                 at = at.descend(child)
                 break
         else:
-            origin: Origin = "correction" if children else "bonus" if draft.drafted_count else "target"
+            origin: Origin = "correction" if children else origin_behind(draft)
             return Verdict(path, at.choice, origin, trials, places=places)
 
 
@@ -235,5 +240,5 @@ def verify_tokenwise(
             of_r = as_array(r)
         else:
             drawn = chance.draw(r, at.position)
-            origin: Origin = "residual" if children else "bonus" if draft.drafted_count else "target"
+            origin: Origin = "residual" if children else origin_behind(draft)
             return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, places=places)

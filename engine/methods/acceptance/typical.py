@@ -7,7 +7,7 @@ import math
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, Cursor, match_greedy
+from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, Cursor, match_greedy, origin_behind
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.decoding.values.draft import ROOT, Draft, Origin, Trial, Verdict
 from decodescope.engine.trace.records.evidence import TARGET, Column, Quantity, Relation, Telling, make_line
@@ -101,7 +101,7 @@ class Typical(AcceptanceRule):
         stuck = bool(draft.children(path[-1] if path else ROOT))
         rule = {"entropy": entropies} if entropies else None
         refused: Origin = "residual" if self.draws_next_token else "correction"
-        origin: Origin = "target" if not draft.drafted_count else refused if stuck else "bonus"
+        origin: Origin = refused if stuck and draft.drafted_count else origin_behind(draft)
         if not self.draws_next_token:
             return Verdict(path, cursor.top_token, origin, trials, rule=rule, places=places)
         drawn = chance.draw(cursor.probs, cursor.position)

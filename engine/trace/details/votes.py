@@ -73,9 +73,9 @@ def hold_vote(texts: Sequence[Sequence[int]], logp: Sequence[float], by: str) ->
     for key, value in zip(keys, logp, strict=True):
         best[key] = max(best.get(key, value), value)
     chosen = min(range(n), key=lambda i: (-votes[i], -best[keys[i]], keys[i], i))
-    outcomes = [
-        "same" if key == keys[chosen] else "equal" if vote >= votes[chosen] else "fewer"
-        for key, vote in zip(keys, votes, strict=True)
-    ]
+    outcomes = ["equal" if vote >= votes[chosen] else "fewer" for vote in votes]
+    for i, key in enumerate(keys):
+        if key == keys[chosen]:
+            outcomes[i] = "same"
     outcomes[chosen] = "chosen"
     return VoteResult(chosen, like, votes, outcomes)

@@ -143,8 +143,10 @@ def _node_verdicts(f: StepFacts) -> list[str]:
     path = set(f.step.path or [])
     extra = f.step.extra
     aside = set((f.step.draft.passengers if f.step.draft is not None else None) or ())
-    none = ["passenger" if i in aside else "not reached" for i in range(len(ok))]
-    verdicts = ["accepted" if i in path else "rejected" if x is False else none[i] for i, x in enumerate(ok)]
+    verdicts = ["passenger" if i in aside else "not reached" for i in range(len(ok))]
+    for i, passed in enumerate(ok):
+        if i in path or passed is False:
+            verdicts[i] = "accepted" if i in path else "rejected"
     if extra is not None:
         verdicts[-1] = extra.origin
     elif not f.has_drawn_nodes:

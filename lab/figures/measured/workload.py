@@ -159,11 +159,9 @@ def read_requests(path: Path) -> tuple[list[Lookup], dict[Query, str]]:
 def _mark_kind(one: Lookup) -> str:
     if one.hit:
         return "hit"
-    return (
-        "answered"
-        if not one.victims
-        else f"answered, {'not kept' if one.query in one.victims else 'others went'}"
-    )
+    if not one.victims:
+        return "answered"
+    return f"answered, {'not kept' if one.query in one.victims else 'others went'}"
 
 
 def _hit_share(lookups: Sequence[Lookup]) -> str:
