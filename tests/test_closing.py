@@ -105,6 +105,9 @@ def test_nightly_cases_are_made_for_a_run_that_asks_for_them(tmp_path: Path) -> 
     assert code == 1 and sum(line.startswith("FAILED test_these.py::test_") for line in lines) == 5, lines
 
 
+SKIPS = ("mark.skipif", "mark.skip", "pytest.skip", "importorskip")
+
+
 def test_reasons_that_are_written_down_are_those_in_the_tests() -> None:
     table = next(
         node.value
@@ -117,7 +120,7 @@ def test_reasons_that_are_written_down_are_those_in_the_tests() -> None:
     ]
     for text in (text for text in texts if "skip(" in text or "skipif(" in text):
         for call in (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)):
-            if ast.unparse(call.func).endswith(("mark.skipif", "mark.skip", "pytest.skip")):
+            if ast.unparse(call.func).endswith(SKIPS):
                 said = [word.value for word in call.keywords if word.arg == "reason"] or call.args[:1]
                 given.add(ast.literal_eval(said[0]))
     assert given == set(ast.literal_eval(table))
