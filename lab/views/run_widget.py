@@ -71,16 +71,19 @@ class RunWidget(ipywidgets.VBox):
     def __init__(
         self, running: LiveRun, views: Sequence[str] = VIEWS, profile: HardwareProfile | None = None
     ):
+        self.running: LiveRun = running
         self.scope = Scope(views=views, profile=profile)
         self._stop = ipywidgets.Button(description="Stop", tooltip="End the run; the steps so far stay")
         self._line = ipywidgets.Label()
         self._stop.on_click(lambda _: self.running.stop())
+        self._writing = threading.RLock()  # a run that is no longer shown writes nothing more
         super().__init__([self.scope, ipywidgets.HBox([self._stop, self._line])])
         self.follow(running)
 
     def follow(self, running: LiveRun) -> RunWidget:
         """Show this run from its beginning on, instead of the one before, which is not stopped."""
-        self.running = running
+        with self._writing:
+            self.running = running
         self._stop.disabled = False
         self._say(WORDS.get(running.status, running.status))
         reader = threading.Thread(target=self._read, args=(running,), name="decodescope-watched", daemon=True)
@@ -95,9 +98,10 @@ class RunWidget(ipywidgets.VBox):
     def _read(self, running: LiveRun) -> None:
         """Pass the run's records to the picture until it is over, or another run is shown."""
         for record in running.records():
-            if self.running is not running:
-                return
-            self.scope.write(record)
+            with self._writing:
+                if self.running is not running:
+                    return
+                self.scope.write(record)
             if isinstance(record, Step):
                 self._say(f"{WORDS['running']}, step {record.step}")
         if self.running is running:

@@ -43,7 +43,7 @@ BUGS = (
     Bug("exact matching takes the wrong child", RULES, "ok = draft.tokens[child] == at.choice", "ok = draft.tokens[child] != at.choice",
         ("tests/contracts/test_drafters.py",)),
     Bug("a bonus is called a residual", RULES,
-        "origin: Origin = \"residual\" if children else \"bonus\" if draft.drafted_count else \"target\"\n            return Verdict(path, drawn.token",
+        "origin: Origin = \"residual\" if children else origin_behind(draft)\n            return Verdict(path, drawn.token",
         "origin: Origin = \"residual\"\n            return Verdict(path, drawn.token", ("tests/law/test_counts.py", "tests/engine/test_session.py", *LAW)),
     Bug("a position is not counted on", RULES, "            self.position + 1,\n", "            self.position,\n",
         ("tests/law/test_seeded_bugs.py", "tests/engine/test_session.py", *LAW)),

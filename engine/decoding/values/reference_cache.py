@@ -36,8 +36,9 @@ class ReferenceCache:
         self._weight_bytes = weight_bytes
         self.cache = KVCache(decoder.spec, batch=batch, dtype=decoder.dtype, device=decoder.device)
         self.us, self.logits = 0.0, torch.empty(0)
-        attention = "columns" if columns else "decode"
-        self._needs = Needs("none" if whole else attention)
+        self._needs = Needs("columns" if columns else "decode")
+        if whole:
+            self._needs = Needs("none")
         self._probe = Probe(self._needs)
         self._rows: list[tuple[Tensor, Tensor, Tensor]] = []  # lost [R, L, H_kv], drift [R], said [R]
         self._stays: list[
