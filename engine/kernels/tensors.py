@@ -52,24 +52,10 @@ def run_kernel(
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x [..., in] times weight [out, in] of the same type, transposed; plus bias [out]. -> [..., out]"""
-    n, k = weight.shape
-    y = x.new_empty(*x.shape[:-1], n)
-    if not y.numel():
-        return y
     if weight.stride(1) != 1:
         weight = weight.contiguous()
-    rows = y.numel() // n
-    size = x.element_size()
-    kind = KINDS[x.dtype]
-    wide = x.reshape(rows, k).float().contiguous()
-    threads = 1 if n * k * rows < SMALL else pass_threads()
-    chunk = products.outputs_of_task(n, threads)
-    arguments = (
-        *(weight.data_ptr(), kind, weight.stride(0) * size, n, wide.data_ptr(), 4 * k, rows, k),
-        *(y.data_ptr(), kind, n * size, address_of(bias), 0, chunk),
-    )
-    run_kernel(products.product, arguments, -(-n // chunk), threads=threads)
-    return y
+    fields = (weight.data_ptr(), KINDS[x.dtype], weight.stride(0) * x.element_size(), weight.shape[0])
+    return _run_product(products.product, x, fields, bias)
 
 
 def packed_linear(x: Tensor, weight: PackedRows, bias: Tensor | None = None) -> Tensor:
@@ -77,8 +63,21 @@ def packed_linear(x: Tensor, weight: PackedRows, bias: Tensor | None = None) -> 
 
     The product is that with the numbers of the matrix in float32: they are not rounded to the type of x.
     """
-    packed = compile_packed()
-    n, k = weight.shape
+    packed, scales = compile_packed(), scale_fields(weight)
+    scratch = packed.scratch_bytes(x.shape[-1])
+    return _run_product(packed.packed_product, x, packed_fields(weight), bias, scales, scratch)
+
+
+def _run_product(
+    kernel: Any,
+    x: Tensor,
+    weight: tuple[int, int, int, int],
+    bias: Tensor | None,
+    scales: tuple[int, ...] = (),
+    scratch: int = 0,
+) -> Tensor:
+    """The product of x [..., in] with a matrix [out, in]. weight, scales: the first and the last of `products.FIELDS`"""
+    n, k = weight[3], x.shape[-1]
     y = x.new_empty(*x.shape[:-1], n)
     if not y.numel():
         return y
@@ -87,10 +86,8 @@ def packed_linear(x: Tensor, weight: PackedRows, bias: Tensor | None = None) -> 
     threads = 1 if n * k * rows < SMALL else pass_threads()
     chunk = products.outputs_of_task(n, threads)
     where = (wide.data_ptr(), 4 * k, rows, k, y.data_ptr(), KINDS[x.dtype], n * x.element_size())
-    arguments = (*packed_fields(weight), *where, address_of(bias), 0, chunk, *scale_fields(weight))
-    tasks = -(-n // chunk)
-    scratch = packed.scratch_bytes(k)
-    run_kernel(packed.packed_product, arguments, tasks, threads=threads, scratch=scratch)
+    arguments = (*weight, *where, address_of(bias), 0, chunk, *scales)
+    run_kernel(kernel, arguments, -(-n // chunk), threads=threads, scratch=scratch)
     return y
 
 

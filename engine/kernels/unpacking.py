@@ -249,7 +249,6 @@ def _begin_runs(b: ir.IRBuilder, k: Any) -> tuple[Any, ir.Block, ir.Block, ir.Bl
     b.position_at_end(test)
     t = b.phi(_I64)
     t.add_incoming(_constant(0), before)
-    b.position_at_end(test)
     return t, before, body, done
 
 
