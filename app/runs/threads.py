@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,13 +26,18 @@ def choose_threads(args: argparse.Namespace, model: Model) -> ThreadCount:
 def measure_passes(*models: Model) -> None:
     """Measure what passes of loaded models cost by their rows, if that was not done before: 0.3 s for a small model.
 
-    Runs and reports read it later (`engine/cost/pass_curve.py`).
+    Runs and reports read it later (`engine/cost/pass_curve.py`). A model whose passes could not be measured runs all the same,
+    and has a remark that says why.
     """
     from decodescope.engine.decoding.shared.verify_cost import measure_curve
+    from decodescope.engine.model.forward.executor import EngineFault
 
     for model in models:
-        with contextlib.suppress(Exception):  # a run goes without; its report then reads no measured cost
+        try:
             measure_curve(model.decoder)
+        except (EngineFault, OSError, RuntimeError, ValueError) as error:
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            model.remarks.append(f"What its passes cost here could not be measured: {reason}")
 
 
 @contextmanager

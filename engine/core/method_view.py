@@ -35,6 +35,9 @@ class DrafterView(Protocol):
         """Whether its drafts may be trees."""
         ...
 
+    looks_up: ClassVar[bool]
+    """Whether its drafts are chains of tokens from texts, which no model and no head computes."""
+
     resumes: ClassVar[bool]
     """Whether the target goes on from states that its drafts have left."""
 

@@ -411,7 +411,7 @@ class Method:
                 f"{self.drafter.name} drafts nothing, so the schedule {self.schedule.name} would be ignored; choose the "
                 "schedule fixed, or a drafter such as prompt_lookup."
             )
-        if not self.schedule.adapts or self.drafter.uses_schedule:
+        if not self.schedule.adapts or self.schedule.gates or self.drafter.uses_schedule:
             return
         why = "drafts a tree, as set" if self.drafter.branches else "does not ask how long to draft"
         raise MethodError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,5 +96,15 @@ def test_a_model_is_measured_when_it_was_loaded_and_a_fault_there_is_no_fault_of
     measure_passes(model)
     measure_passes(model)
     assert len(asked) == 1 and {*asked[0]} <= {*ROWS} and any(kept.rglob("*.json"))
-    monkeypatch.setattr(timing, "_time_rounds", lambda *_: 1 / 0)
-    measure_passes(toys.draft())
+
+
+def test_a_model_whose_passes_cannot_be_measured_says_why_and_runs(
+    kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError("the clock is gone")
+
+    model = replace(toys.draft(), remarks=[])
+    monkeypatch.setattr(timing, "_time_rounds", fail)
+    measure_passes(model)
+    assert model.remarks == ["What its passes cost here could not be measured: the clock is gone"]

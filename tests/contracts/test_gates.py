@@ -30,9 +30,9 @@ class EveryThird(Schedule):
     def begin(self, ctx: Context) -> None:
         self._asked = 0
 
-    def should_draft(self, ctx: Context) -> bool:
+    def draft_room(self, ctx: Context) -> int:
         self._asked += 1
-        return self._asked % 3 == 1
+        return ctx.room if self._asked % 3 == 1 else 0
 
 
 @pytest.mark.parametrize(("name", "settings"), DRAFTERS)

@@ -75,7 +75,7 @@ def test_scheduled_drafts_keep_the_text_the_caches_and_the_books(
 ) -> None:
     if schedule[0] in MODELS_ONLY and drafter != "draft_model":
         with pytest.raises(
-            MethodError, match=rf"^{schedule[0]} .* {drafter} drafts without one; choose the .*\.$"
+            MethodError, match=rf"^{schedule[0]} .* {drafter} (drafts without one|does nei).*\.$"
         ):
             scheduled(schedule, drafter)
         return
@@ -490,6 +490,42 @@ def test_modelled_times_are_weights_arithmetic_and_context() -> None:
     # and the norms
     assert line.fixed == pytest.approx(2 * (3 * per_layer + 13 * 32) / 2039e9 * 1e6, rel=0.05)
     assert line.row == pytest.approx(2 * (3 * per_layer + 13 * 32) / 312e12 * 1e6, rel=0.1)
+
+
+LOOKUPS = [name for name, part in registry("drafter").items() if part.looks_up]  # type: ignore[attr-defined] # a Drafter's
+
+
+@pytest.mark.parametrize("drafter", LOOKUPS)
+def test_goodput_shortens_chains_that_are_copied_from_text(
+    drafter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass of k + 1 rows costs 10 + 3 (k + 1), copying nothing. No draft is longer than the k of its step, which is the best
+    for the recorded alpha; without the schedule some are; and the text is that of plain decoding."""
+    monkeypatch.setattr(
+        LinearPassTime, "from_profile", classmethod(lambda *_: LinearPassTime(10.0, 3.0, 0.0))
+    )
+    prompt = toys.cached_greedy_text(toys.pair()[0], toys.PROMPT, 40) * 2
+    own, shortened = (
+        toys.decode(toys.method(drafter=drafter, schedule=schedule), prompt=[*prompt], count=60)
+        for schedule in ("fixed", ("goodput", {"alpha": 0.5, "decay": 0.0}))
+    )
+    assert shortened.end.tokens == own.end.tokens and check(shortened.sink).ok
+    steps = [step for step in shortened.sink.steps if step.draft]
+    assert steps
+    for step in steps:
+        note = step.draft.notes["schedule"]
+        assert note["us"] == pytest.approx([10 + 3 * (k + 1) for k in range(9)])
+        assert step.drafted <= note["k"]
+    longest = max(step.drafted for step in own.sink.steps)
+    assert any(step.drafted == step.draft.notes["schedule"]["k"] < longest for step in steps)
+
+
+@pytest.mark.parametrize("drafter", ["token_recycling", "medusa", "lookahead"])
+def test_goodput_refuses_drafts_whose_cost_it_does_not_know(drafter: str) -> None:
+    with pytest.raises(
+        MethodError, match=rf"^goodput knows what a draft costs .* {drafter} does neither as set; choose "
+    ):
+        toys.decode(toys.method(drafter=drafter, schedule="goodput"), count=2)
 
 
 # ---- sessions

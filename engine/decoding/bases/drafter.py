@@ -22,6 +22,7 @@ class Drafter(Component):
     drafts:   whether it ever proposes anything
     speaks:   the role of the model, if the draft consists of that model's own tokens in order; a page may then show that
               model instead; empty: something else makes the draft, or a model that has been changed
+    looks_up: True if a draft, as set, is a chain of tokens from texts, which no pass and no head computes
     copies:   True if a draft is exactly what followed the last tokens at their last occurrence in the text; a report then
               need not show what such a copy would give
     resumes:  whether its drafts run the first layers of the target, and the pass that verifies them begins after those
@@ -31,6 +32,7 @@ class Drafter(Component):
     proposes: ClassVar[Proposal] = "onehot"
     drafts: ClassVar[bool] = True
     speaks: ClassVar[str] = ""
+    looks_up: ClassVar[bool] = False
     copies: ClassVar[bool] = False
     resumes: ClassVar[bool] = False
 

@@ -18,7 +18,7 @@ class Schedule(Component, DraftLength):
     length.
 
     adapts:   True if a draft's length may differ from the drafter's own
-    gates:    True if it may stop any drafter from drafting in a step (`should_draft`)
+    gates:    True if it may shorten the draft of a drafter that does not ask, or leave it out (`draft_room`)
     looks_at: what it does with the draft model, if it works with one (`lanes`), e.g. "judges by the state of"
     """
 
@@ -38,10 +38,11 @@ class Schedule(Component, DraftLength):
     def begin(self, ctx: Context) -> None:
         """Called once, when the prompt has been read up to the root, before the drafter begins."""
 
-    def should_draft(self, ctx: Context) -> bool:
-        """True to draft in this step. If not, the drafter is left no room, as before a text's last token, and it observes the
-        step like any other. This works with every drafter."""
-        return True
+    def draft_room(self, ctx: Context) -> int:
+        """The most levels that the draft of this step may have, at most `ctx.room`; 0: none. The drafter is left that room, as
+        before a text's last tokens, and it observes the step like any other. Asked once a step, before the drafter, if
+        `gates`."""
+        return ctx.room
 
     def idle_reason(self, did: Activity) -> str:
         if not (self.adapts or self.gates) or did.held_back or not did.steps:

@@ -73,7 +73,10 @@ class Cerberus(Schedule):
                 logits, f"the prompt's end, read by {ctx.target.decoder.spec.name},"
             )
 
-    def should_draft(self, ctx: Context) -> bool:
+    def draft_room(self, ctx: Context) -> int:
+        return ctx.room if self._should_draft() else 0
+
+    def _should_draft(self) -> bool:
         if self._logits is None:
             self._said = dict[str, float]()
             return self.min_probability < 1

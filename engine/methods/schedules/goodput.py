@@ -12,9 +12,13 @@ from decodescope.engine.decoding.bases.schedule import Schedule
 from decodescope.engine.decoding.shared.pass_time import LinearPassTime, MeasuredPassTime
 
 if TYPE_CHECKING:
+    from decodescope.engine.core.method_view import MethodView
+    from decodescope.engine.core.spec import ModelSpec
     from decodescope.engine.decoding.bases.context import Context, DraftOutcome
+    from decodescope.engine.model.forward.decoder import Decoder
 
 PassTime = LinearPassTime | MeasuredPassTime
+COPYING = LinearPassTime(0.0, 0.0, 0.0)  # a token that is copied from text costs no pass
 PRIOR = 4.0  # weight of `alpha` at the start of the average, in judged tokens
 
 
@@ -29,6 +33,8 @@ class Goodput(Schedule):
     both counts are multiplied by `decay` after each step. With k = 0 nothing is judged, so after `probe_interval` such steps
     one token is drafted.
 
+    It goes with a chain that a draft model writes, and with a chain that is copied from text, whose t_draft is nothing.
+
     The batch is simulated: one text is decoded, with the times of a server that decodes `batch` such texts of its length at
     once. From the models' shapes and a machine's published peaks, t(rows) = fixed + row * rows + entry * context. With
     `machine` here t(rows) is the curve measured on this machine through the kernels in use, and then runs differ. A step with
@@ -38,8 +44,7 @@ class Goodput(Schedule):
 
     title = "Goodput (SmartSpec)"
     source = "Liu et al. 2024, arXiv:2406.14066, section 4 (recalled)"
-    lanes = ("draft",)
-    looks_at = "reckons with the time of"
+    gates = True
     tells: ClassVar[dict[str, Note]] = {
         "alpha": Note("series", "alpha", what="moving average of the share accepted", line="alpha"),
         "k": Note("series", "k", "tokens", "the length chosen", line="max_draft_tokens"),
@@ -79,20 +84,34 @@ class Goodput(Schedule):
         help="draft one token after this many steps without a draft; 0: never",
     )
 
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
+        drafter = method.drafter
+        if drafter.looks_up or not drafter.drafts or (drafter.uses_schedule and "draft" in drafter.lanes):
+            return None
+        return (
+            f"{self.name} knows what a draft costs if a draft model writes a chain or if a chain is copied from text, and "
+            f"{drafter.name} does neither as set; choose the drafter draft_model or prompt_lookup, or the schedule fixed."
+        )
+
     def begin(self, ctx: Context) -> None:
-        draft = ctx.lanes["draft"].decoder
-        if self.machine == "here":
-            self._target: PassTime = MeasuredPassTime.measure(ctx.target.decoder)
-            self._draft: PassTime = MeasuredPassTime.measure(draft)
-        else:
-            device = DEVICES[self.machine]
-            self._target = LinearPassTime.from_profile(ctx.target.decoder.spec, device)
-            self._draft = LinearPassTime.from_profile(draft.spec, device)
+        self._target = self._pass_time(ctx.target.decoder)
+        self._draft = self._pass_time(ctx.lanes["draft"].decoder) if "draft" in ctx.lanes else COPYING
         self._accepted, self._judged = PRIOR * self.alpha, PRIOR
         self._off = self._chosen = 0
         self._us: list[float] = []
 
+    def _pass_time(self, decoder: Decoder) -> PassTime:
+        if self.machine == "here":
+            return MeasuredPassTime.measure(decoder)
+        return LinearPassTime.from_profile(decoder.spec, DEVICES[self.machine])
+
+    def draft_room(self, ctx: Context) -> int:
+        return self._choose_length(ctx)
+
     def draft_limit(self, ctx: Context, length: int) -> int:
+        return self._choose_length(ctx)
+
+    def _choose_length(self, ctx: Context) -> int:
         self._us = self.step_times(self._target, self._draft, len(ctx.tokens))
         best = self.best_length(self._us, self._alpha())
         self._chosen = 1 if best == 0 and 0 < self.probe_interval <= self._off else best

@@ -52,8 +52,10 @@ class DraftVerify(Strategy):
         root, position = s.tokens[-1], len(s.tokens)
         ctx, law = s.context, None if s.guidance.own else s.guidance
         started = clock.mark()
-        if s.schedule.gates and not s.schedule.should_draft(ctx):
-            ctx.room, s.did.held_back = 0, s.did.held_back + bool(ctx.room)
+        if s.schedule.gates:
+            room = s.schedule.draft_room(ctx)
+            s.did.held_back += ctx.room > room == 0
+            ctx.room = room
         draft = s.drafter.propose(ctx)
         if s.schedule.gates and draft.tokens:
             draft.notes = {**(draft.notes or {}), **s.schedule.notes()}

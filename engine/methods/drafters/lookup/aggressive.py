@@ -32,6 +32,7 @@ class Aggressive(Drafter):
 
     title = "Aggressive decoding"
     source = "Ge et al. 2022, arXiv:2205.10350, input-guided; microsoft/unilm, decoding/IAD/inference.py"
+    looks_up = True
     tells: ClassVar[dict[str, Note]] = {
         "mode": Note("set", "mode", what="copy: the cursor has its place"),
         "cursor": Note("series", "cursor", "position", "in the prompt, from which is copied"),

@@ -28,6 +28,7 @@ class ANPD(Drafter):
 
     title = "Adaptive n-gram (ANPD)"
     source = "Ou et al. 2024, arXiv:2404.08698; github.com/oujieww/ANPD, base_ngram.py"
+    looks_up = True
     tells: ClassVar[dict[str, Note]] = {
         "orders": Note(
             "node",

@@ -33,6 +33,7 @@ class LLMA(Drafter):
 
     title = "Inference with reference (LLMA)"
     source = "Yang et al. 2023, arXiv:2304.04487; microsoft/LMOps, llma/src/decode.py"
+    looks_up = True
     tells: ClassVar[dict[str, Note]] = {
         "document": Note("set", "copied from", what="the text given, or the prompt"),
         "offset": Note("series", "from", "position", "in that text"),

@@ -25,6 +25,7 @@ class PromptLookup(Drafter):
 
     title = "Prompt lookup"
     source = "Saxena 2023, github.com/apoorvumang/prompt-lookup-decoding"
+    looks_up = True
     copies = True
     tells: ClassVar[dict[str, Note]] = {
         "span": Note("span", "matched", "positions", "the earlier occurrence; what follows it is drafted"),
