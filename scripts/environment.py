@@ -39,6 +39,18 @@ STAMP = HOME / "decodescope.stamp"
 OLDEST_PYTHON = (3, 11)
 OLDEST_TORCH = (2, 9)
 ROOMS = ["engine", "lab", "app", "testing"]
+# the model of the tests on a real one, where it is kept, and how long the tests wait for it
+REAL_MODEL = "smollm2-135m-instruct"
+REAL_FOLDER = HOME / "models"
+REAL_SECONDS = 600
+FETCH = """
+import sys
+from pathlib import Path
+from decodescope.engine.model.fetched.catalogue import find_fetchable, is_fetched, model_path
+from decodescope.engine.model.fetched.fetch import fetch_model
+model = find_fetchable(sys.argv[1])
+print(model_path(model) if is_fetched(model) else fetch_model(model, folder=Path(sys.argv[2])))
+"""
 PACKAGE = "decodescope"
 
 
@@ -106,6 +118,7 @@ def types(arguments: list[str]) -> int:
 def test(arguments: list[str]) -> int:
     """Run ruff, mypy and pytest, browser tests included; all three run even if one of them fails."""
     program, not_run = browser_for_tests()
+    fetching = start_fetching()
     # one more than cores: tests of the page wait a third of their time, and each worker collects all tests
     workers = min(4, (os.cpu_count() or 1) + 1)
     env = {
@@ -126,6 +139,7 @@ def test(arguments: list[str]) -> int:
         )
         if compiling is not None:
             compiling.wait()
+        env |= real_model(fetching)
         status = call([*command, *arguments], env=env)
         unread = linting.wait()
         output.seek(0)
@@ -142,6 +156,7 @@ def check(arguments: list[str]) -> int:
     unread = lint([])
     files, methods = tests_for(changed_files(), test_files())
     env = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    env |= real_model(start_fetching())
     pytest = [
         str(PYTHON),
         "-m",
@@ -162,6 +177,31 @@ def browser(arguments: list[str]) -> int:
     found = find_browser()
     print(found or "There is no Chromium or Chrome here.")
     return 0 if found else 1
+
+
+def start_fetching() -> subprocess.Popen[str] | None:
+    """Fetch the model of the tests on a real one, in the background: 93 MB, once; None if the caller names a file."""
+    if os.environ.get("DECODESCOPE_REAL_MODEL"):
+        return None
+    command = [str(PYTHON), "-c", FETCH, REAL_MODEL, str(REAL_FOLDER)]
+    return subprocess.Popen(command, cwd=HOME, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def real_model(fetching: subprocess.Popen[str] | None) -> dict[str, str]:
+    """What tells the tests where the real model is: nothing if it could not be fetched, and then they skip what needs it."""
+    if fetching is None:
+        return {}
+    try:
+        path, trouble = fetching.communicate(timeout=REAL_SECONDS)
+    except subprocess.TimeoutExpired:
+        fetching.kill()  # what it has fetched stays, and the next call goes on from there
+        path, trouble = "", f"it took more than {REAL_SECONDS} s"
+    lines = path.split("\n")
+    if fetching.returncode == 0 and Path(lines[0]).is_file():
+        return {"DECODESCOPE_REAL_MODEL": lines[0]}
+    why = (trouble.strip().splitlines() or ["no reason was given"])[-1]
+    print(f"Tests on a real model are skipped: {REAL_MODEL} could not be fetched: {why}", flush=True)
+    return {}
 
 
 def compile_tests(env: dict[str, str]) -> subprocess.Popen[bytes]:

@@ -55,6 +55,7 @@ from decodescope.engine.model.checkpoint.weights import (
     read_adapter,
     weight_files,
 )
+from decodescope.engine.model.fetched.catalogue import FETCHABLE, find_fetchable, is_fetched, model_path
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.executor import EngineFault, catch_device_faults
 from decodescope.engine.model.heads.base import Head
@@ -360,7 +361,7 @@ def _shipped_folders() -> list[Path]:
 def find_model(name_or_path: str | Path) -> ModelSource:
     """Find a model: its name, its folder, the adapter after its + and the transforms after its @.
 
-    It is fetched from the hub if it is neither shipped nor a folder. Raises LoadError.
+    It is fetched from the hub if it is neither shipped, nor one that `models get` fetched, nor a folder. Raises LoadError.
     """
     if not isinstance(name_or_path, str | Path):
         raise LoadError(f"A model is {format_value(name_or_path)}; {_model_advice()}")
@@ -396,6 +397,13 @@ def _find_folder(name_or_path: str | Path) -> tuple[str, Path]:
         ) from None
     if isinstance(name_or_path, str) and re.fullmatch(r"[\w-]+", name) and (SHIPPED / name).is_dir():
         return name, SHIPPED / name
+    if isinstance(name_or_path, str) and (known := find_fetchable(name)) is not None:
+        if not is_fetched(known):
+            raise LoadError(
+                f"{name} is not on this machine yet: `decodescope models get {known.name}` fetches it "
+                f"({known.download_bytes / 1e6:.0f} MB, {known.licence})."
+            )
+        return known.name, derived_folder(model_path(known))
     if is_model_path(folder) and (folder.is_file() or _is_path(name_or_path)):
         if (file := find_gguf(folder)) is not None:
             return model_name(file), derived_folder(file)
@@ -497,7 +505,10 @@ def _hub_refusals(name: str) -> Iterator[None]:
 
 def _model_advice() -> str:
     names = ", ".join(x.name for x in _shipped_folders()) or "none"
-    return f"use a shipped model ({names}), a folder (with a path separator: ./model), a GGUF file, or the id of a hub model."
+    return (
+        f"use a shipped model ({names}), one that `models get` fetches ({', '.join(x.name for x in FETCHABLE)}), a folder "
+        "(with a path separator: ./model), a GGUF file, or the id of a hub model."
+    )
 
 
 def describe(

@@ -1,0 +1,1 @@
+"""Real models that one command fetches: which there are, where they come from, where they lie. No torch."""
