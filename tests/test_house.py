@@ -37,7 +37,15 @@ FLOORS = (
         "engine.saved",
         "engine.timing",
     ),
-    *("engine.decoding", "engine.methods", "engine.session", "engine", "engine.bench", "testing"),
+    *(
+        "engine.decoding",
+        "engine.methods",
+        "engine.session",
+        "engine.training",
+        "engine",
+        "engine.bench",
+        "testing",
+    ),
     *(
         "lab.formatting",
         "lab.cost",

@@ -26,9 +26,10 @@ from torch import Tensor, nn
 
 from decodescope.engine.model.heads.base import Head
 from decodescope.engine.model.heads.files import write_head
+from decodescope.engine.training.optimizers import rate
 
 from .head_gates import GatesPart
-from .heads import MODELS, load_weights, rate
+from .heads import MODELS, load_weights
 from .net import Net
 from .prefix_state import PrefixPart
 from .soft_prompt import SoftPromptPart

@@ -23,9 +23,11 @@ from torch import Tensor
 from decodescope.engine.model.heads.base import Head
 from decodescope.engine.model.heads.drafting.cerberus import CerberusGate
 from decodescope.engine.model.heads.files import write_head
+from decodescope.engine.training.guesses import head_guesses
+from decodescope.engine.training.target import read_states
 
 from .correctness import auc
-from .heads import MODELS, ROWS, UNSEEN, head_guesses, load_texts, mix_text, read_states, unembed
+from .heads import MODELS, ROWS, UNSEEN, load_texts, mix_text
 from .net import Net
 
 WINDOWS = 256  # of the text, evenly spread: three numbers need no more
@@ -40,10 +42,10 @@ def examples(net: Net, head: Head, windows: Tensor) -> tuple[Tensor, Tensor]:
         r = read_states(net, part)
         s, x = head_guesses(head, r)[0]
         seen.append(
-            CerberusGate.distribution_features(unembed(net, s.align(r.feature, 0))).double().flatten(0, 1)
+            CerberusGate.distribution_features(net.unembed(s.align(r.feature, 0))).double().flatten(0, 1)
         )
         right.append(
-            (unembed(net, x).argmax(-1) == unembed(net, s.align_target(r.feature)).argmax(-1)).flatten()
+            (net.unembed(x).argmax(-1) == net.unembed(s.align_target(r.feature)).argmax(-1)).flatten()
         )
     return torch.cat(seen), torch.cat(right)
 

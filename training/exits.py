@@ -39,7 +39,7 @@ from decodescope.engine.model.heads.files import write_head
 
 from . import cloze
 from .data import held_out_windows, training_stream
-from .heads import LENGTH, MODELS, ROWS, WINDOWS, fit, load_weights, unembed, windows_of
+from .heads import LENGTH, MODELS, ROWS, WINDOWS, fit, load_weights, windows_of
 from .judge import JudgeExamples, fit_judge
 from .net import MASK, Net
 from .specdec import shuffle_batches
@@ -73,7 +73,7 @@ def exit_divergence(net: Net, head: ExitHeads, x: Tensor, layer: int, law: Tenso
 
     `law` [n, V] has log-probabilities; x float [n, d] enters the layer.
     """
-    return F.kl_div(unembed(net, head(x, layer)).log_softmax(-1), law, log_target=True, reduction="batchmean")
+    return F.kl_div(net.unembed(head(x, layer)).log_softmax(-1), law, log_target=True, reduction="batchmean")
 
 
 def train(
@@ -94,7 +94,7 @@ def train(
         ids, layer = next(batches), 1 + step % (net.shape.layers - 1)
         step += 1
         found = layer_states(net, ids)
-        law = unembed(net, net.model.norm(found[-1])).log_softmax(-1)
+        law = net.unembed(net.model.norm(found[-1])).log_softmax(-1)
         return exit_divergence(net, head, found[layer - 1], layer, law)
 
     fit(head, optimizer, loss, steps, lr, say)
@@ -118,7 +118,7 @@ def fit_classifiers(net: Net, head: ExitHeads, batches: Iterator[Tensor], count:
 
 def likeliest_tokens(net: Net, feature: Tensor) -> Tensor:
     """int64 [n]: the likeliest tokens of features [n, d]."""
-    return torch.cat([unembed(net, x).argmax(-1) for x in feature.split(4096)])
+    return torch.cat([net.unembed(x).argmax(-1) for x in feature.split(4096)])
 
 
 def ranking_accuracy(score: Tensor, right: Tensor) -> float:
@@ -140,10 +140,10 @@ def measure(net: Net, head: ExitHeads, windows: Tensor | Sequence[Tensor]) -> li
     ]
     for part in windows.split(ROWS) if isinstance(windows, Tensor) else windows:
         found = layer_states(net, part)
-        whole = unembed(net, net.model.norm(found[-1]))
+        whole = net.unembed(net.model.norm(found[-1]))
         best, law = whole.argmax(-1), whole.log_softmax(-1)
         for layer, x in enumerate(found[:-1], 1):
-            said = unembed(net, head(x, layer)).log_softmax(-1)
+            said = net.unembed(head(x, layer)).log_softmax(-1)
             row = rows[layer - 1]
             row["agrees"].append(said.argmax(-1) == best)
             row["diverges"].append((law.exp() * (law - said)).sum(-1))

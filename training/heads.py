@@ -21,233 +21,47 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
 
 from decodescope.engine.model.heads.base import Head
-from decodescope.engine.model.heads.drafting.clover import CloverHeads
-from decodescope.engine.model.heads.drafting.eagle import EagleLayer
-from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer, fused_layers, scatter_logits
+from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer
 from decodescope.engine.model.heads.drafting.fspad import FspadLayer
-from decodescope.engine.model.heads.drafting.kangaroo import KangarooAdapter
-from decodescope.engine.model.heads.drafting.medusa import MedusaHeads
 from decodescope.engine.model.heads.drafting.parallelspec import ParallelSpecLayer
-from decodescope.engine.model.heads.drafting.shift import HeadShift, head_shifts
 from decodescope.engine.model.heads.files import HEADS, write_head
+from decodescope.engine.training.adversary import Adversary
+from decodescope.engine.training.loss import loss_of
+from decodescope.engine.training.measures import measure, measure_unrolled, trigram_floor
+from decodescope.engine.training.optimizers import optimizers, rate
+from decodescope.engine.training.shapes import frequent_ids, new_head
+from decodescope.engine.training.target import ModelStates, read_states
 
-from .adversary import Adversary
 from .net import Net
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD, MODELS = ROOT / "build" / "training", ROOT / "assets" / "models"
 LENGTH, ROWS = 256, 16  # tokens a window, windows read at once
 WINDOWS, PLACES = 4, 0.25  # windows a step, and of their places the share that a level's loss is taken at
-RANKS = 10  # guesses with recorded accuracy
-LEVELS = 5  # of a draft at which EAGLE is measured
+
+
 SAYS = 200  # steps between two lines
 UNSEEN = 64  # windows of held-out text on which heads are measured
-UNROLLED = 3  # levels of a draft on which EAGLE-3 is trained; seven in the original
+
 PREFIX = (8, 64)  # tokens of a beginning after which the model writes on
 
-# sizes, but for the width of the model's states: all that are shipped take less than 7.8 MiB in bfloat16 at a width of 384
-SHAPES = {
-    "medusa": dict(heads=3),
-    "hydra": dict(heads=3, rank=192),
-    "eagle": dict(n_heads=4, n_kv_heads=2, head_dim=64, d_ff=128),
-    "eagle3": dict(
-        vocab=4096, kept=2048, n_heads=2, n_kv_heads=1, head_dim=64, d_ff=64, rank=128
-    ),  # vocab: the model's
-    "kangaroo": dict(layer=2, n_heads=4, n_kv_heads=2, head_dim=64),
-    "blockwise": dict(heads=3, hidden=384),
-    "mlp_speculator": dict(heads=3, inner=256),
-    "redrafter": dict(heads=3, inner=144, blocks=2),
-    "fspad": dict(n_heads=4, n_kv_heads=2, head_dim=64, d_ff=128, rank=64),
-    "parallelspec": dict(masks=3, n_heads=4, n_kv_heads=2, head_dim=64, d_ff=128),
-    "clover": dict(heads=3, gates=4, gate_dim=32, n_heads=2, n_kv_heads=1, head_dim=64, d_ff=128, rank=128),
-}
 TOLD = (
     "fspad",
     "parallelspec",
     "clover",
 )  # in docs/heads.md and not shipped: the others fill the room of heads
 AROUND = (FspadLayer, ParallelSpecLayer)  # nets with EAGLE's layer in them
-FEATURES = ("eagle", "fspad", "parallelspec")  # they guess features
-
-
-@dataclass
-class ModelStates:
-    """The frozen model's values for ids int64 [B, T].
-
-    They are embeddings, the states that enter a layer, the final features [B, T, d] each, and the states of three layers that
-    EAGLE-3 fuses [B, T, 3 d]. The feature is the last layer's output after the final norm; the unembedding turns it into the
-    model's distribution of the next token.
-    """
-
-    ids: Tensor
-    embedded: Tensor
-    early: Tensor
-    feature: Tensor
-    fused: Tensor
-
-
-@torch.no_grad()
-def read_states(net: Net, ids: Tensor, layer: int = 0) -> ModelStates:
-    """Run the model over ids; `layer`: the layer whose input states are wanted."""
-    states = net.states(ids)
-    feature = net.model.norm(states[-1])
-    fused = torch.cat([states[i] for i in fused_layers(net.shape.layers)], -1)
-    return ModelStates(ids, states[0].float(), states[layer].float(), feature.float(), fused.float())
-
-
-def unembed(net: Net, feature: Tensor) -> Tensor:
-    """Logits [..., V] of final features [..., d]."""
-    return F.linear(feature, net.model.embed_tokens.weight)
-
-
-def head_logits(net: Net, head: Head, x: Tensor) -> Tensor:
-    """Logits [..., V] of the features [..., d] that a head made."""
-    if isinstance(head, Eagle3Layer):
-        return scatter_logits(draft_vocabulary_logits(net, head, x), head.ids, net.shape.vocabulary)
-    return unembed(net, head.unembedding_input(x))
-
-
-def draft_vocabulary_logits(net: Net, head: Eagle3Layer, x: Tensor) -> Tensor:
-    """EAGLE-3's logits [..., kept] over its draft vocabulary, of its outputs [..., d]."""
-    return head.choices(
-        x, net.model.embed_tokens.weight[head.ids] if head.words is None else head.own_vocabulary
-    )
-
-
-def count_levels(head: Head) -> int:
-    """How many levels of a draft it guesses in training."""
-    return UNROLLED if head.kind == "eagle3" else head.shape.get("heads", head.shape.get("masks", 0) + 1)
-
-
-def head_guesses(head: Head, r: ModelStates, noise: float = 0.0) -> list[tuple[HeadShift, Tensor]]:
-    """Each head's shift and the features [B, rows, d] that it makes; every row gets the text before it.
-
-    noise: half the width of the uniform noise on EAGLE's input, in units of the features' root mean square
-    """
-    table = head_shifts(head.kind, count_levels(head))
-    if isinstance(head, Eagle3Layer):
-        told = [s.align(r.embedded, s.reads[0]) for s in table]
-        return list(zip(table, head.unroll(head.enter(table[0].align(r.fused, 0)), told), strict=True))
-    if isinstance(head, CloverHeads):
-        told = [s.align(r.embedded, s.reads[-1]) for s in table]
-        return list(zip(table, head.unroll(table[0].align(r.feature, 0), told), strict=True))
-    if head.kind == "medusa":
-        return [(s, cast(MedusaHeads, head).head(k, s.align(r.feature, 0))) for k, s in enumerate(table)]
-    if head.kind == "blockwise":
-        return [(s, s.align(x, 0)) for s, x in zip(table, head(r.feature), strict=True)]
-    if head.kind in ("mlp_speculator", "redrafter"):
-        told = [torch.stack([s.align(r.embedded, x) for x in s.reads], -2) for s in table]
-        return [(s, head(s.align(r.feature, 0), told[k])[k]) for k, s in enumerate(table)]
-    if head.kind == "hydra":
-        told = [
-            torch.stack([s.align(r.embedded, x) for x in s.reads], -2) for s in table
-        ]  # [B, rows, k + 1, d]
-        return [(s, head(k, s.align(r.feature, 0), told[k])) for k, s in enumerate(table)]
-    s = table[0]
-    if head.kind == "kangaroo":
-        return [(s, head(s.align(r.early, 0)))]
-    f = s.align(r.feature, 0)
-    f = f + (torch.rand_like(f) * 2 - 1) * noise * f.square().mean().sqrt() if noise else f
-    if isinstance(head, ParallelSpecLayer):
-        rows = [s.rows(r.ids.shape[1]) for s in table]
-        return list(zip(table, head.unroll_groups(f, s.align(r.embedded, s.reads[0]), rows), strict=True))
-    return [(s, head(f, s.align(r.embedded, s.reads[0])))]
-
-
-def sample_places(count: int, share: float, device: torch.device) -> Tensor | slice:
-    """A random `share` of `count` places, at least one; all in order for 1."""
-    return slice(None) if share >= 1 else torch.randperm(count, device=device)[: max(1, round(share * count))]
-
-
-def loss_of(
-    net: Net, head: Head, r: ModelStates, share: float = 1.0, rival: Adversary | None = None
-) -> Tensor:
-    """The loss that each paper minimises, at a random `share` of the places of every level.
-
-    Medusa and Clover: cross-entropy of the token, 0.8^k for head k; MLP speculator and ReDrafter the same, without these
-    weights. Hydra (as Hydra++) and Kangaroo: cross-entropy with the model's own distribution of that token.
-
-    EAGLE, FSPAD and ParallelSpec: smooth L1 distance to the true feature (everywhere), plus 0.1 of the cross-entropy with the
-    model's distribution (in FSPAD that of the feature that it speaks), 0.8^k for place k of a group. EAGLE-3: cross-entropy
-    with the model's distribution over the draft vocabulary, 0.8^k for level k of the draft, where the model's likeliest token
-    is in it.
-
-    Blockwise: cross-entropy of the token for one head, drawn again for each batch, which is on average the mean over heads.
-    With a `rival` its loss is added, at the same places.
-    """
-    made, total = list(enumerate(head_guesses(head, r, noise=0.1))), r.feature.new_zeros(())
-    for k, (s, x) in [made[int(torch.randint(len(made), ()))]] if head.kind == "blockwise" else made:
-        at = sample_places(x.shape[0] * x.shape[1], share, x.device)
-        mine = x.flatten(0, 1)[at]  # [n, d]
-        if rival is not None:
-            with torch.no_grad():
-                p = unembed(net, s.align_target(r.feature).flatten(0, 1)[at])
-            total = total + rival.adversarial_loss(p, head_logits(net, head, mine))
-        if head.kind in ("medusa", "blockwise", "mlp_speculator", "redrafter", "clover"):
-            weight = 0.8**k if head.kind in ("medusa", "clover") else 1.0
-            total = total + weight * F.cross_entropy(
-                unembed(net, mine).float(), s.align(r.ids, s.says).flatten()[at]
-            )
-            continue
-        law = unembed(net, s.align_target(r.feature).flatten(0, 1)[at]).float()  # [n, V]
-        if isinstance(head, Eagle3Layer):
-            losses = F.cross_entropy(
-                draft_vocabulary_logits(net, head, mine).float(),
-                law[:, head.ids].softmax(1),
-                reduction="none",
-            )
-            total = total + 0.8**k * (losses * head.mask[law.argmax(1)]).mean()
-            continue
-        soft = F.cross_entropy(head_logits(net, head, mine).float(), law.softmax(1))
-        near = F.smooth_l1_loss(x.float(), s.align_target(r.feature)) if head.kind in FEATURES else None
-        total = total + (soft if near is None else 0.8**k * (0.1 * soft + near))
-    return total
-
-
-def new_head(kind: str, net: Net, **shape: int) -> Head:
-    """Fresh heads for the model. The last norms of Kangaroo and EAGLE-3 begin as the model's final one."""
-    shape = {**SHAPES[kind], **shape}
-    if kind == "eagle3":
-        shape |= dict(vocab=net.shape.vocabulary, kept=min(shape["kept"], net.shape.vocabulary))
-    head = HEADS[kind](d=net.shape.width, **shape)
-    if kind in ("kangaroo", "eagle3"):
-        with torch.no_grad():
-            cast(KangarooAdapter | Eagle3Layer, head).last.copy_(net.model.norm.weight)
-    return head
-
-
-def rate(step: int, steps: int) -> float:
-    """The factor on the learning rate: up over the first twentieth, then down a half cosine."""
-    rise = max(1, steps // 20)
-    return min(1.0, (step + 1) / rise) * 0.5 * (1 + math.cos(math.pi * step / steps))
-
-
-def optimizers(head: Head, lr: float, muon: float) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of linear maps, AdamW for all else.
-
-    A residual block that begins at zero first has to undo the state that it is added to, which is a matrix of full rank. Muon's
-    steps have full rank, Adam's hardly.
-    """
-    maps = [m.weight for m in head.modules() if isinstance(m, torch.nn.Linear)]
-    rest = [p for p in head.parameters() if all(p is not m for m in maps)]
-    made: list[torch.optim.Optimizer] = [
-        torch.optim.Muon(maps, lr=muon, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
-    ]
-    return made + ([torch.optim.AdamW(rest, lr=lr, betas=(0.9, 0.95), weight_decay=0.0)] if rest else [])
 
 
 def fit(
@@ -332,100 +146,6 @@ def train(  # noqa: PLR0913
         head.requires_grad_(False)
 
 
-@torch.no_grad()
-def measure(net: Net, head: Head, windows: Tensor) -> list[list[float]]:
-    """Per head, at what share of the positions of int64 [N, T] its guess of rank 0, 1, ... is the model's likeliest token."""
-    found: list[Tensor] = []
-    for part in windows.split(ROWS):
-        r = read_states(net, part, head.shape.get("layer", 0))
-        hits = []
-        for s, x in head_guesses(head, r):
-            wanted = unembed(net, s.align_target(r.feature)).argmax(-1, keepdim=True)
-            top = head_logits(net, head, x).topk(min(RANKS, net.shape.vocabulary)).indices
-            hits.append(
-                (top == wanted).flatten(0, 1).sum(0).double() / (len(windows) * s.rows(windows.shape[1]))
-            )  # [RANKS]
-        found.append(torch.stack(hits))
-    return torch.stack(found).sum(0).tolist()
-
-
-@torch.no_grad()
-def measure_unrolled(
-    net: Net, head: Head, windows: Tensor, levels: int = LEVELS, stride: int = 12
-) -> list[list[float]]:
-    """`measure` for the deeper levels 1 to levels - 1 of EAGLE and FSPAD: drafting from every `stride`-th place of int64
-    [N, T] on guessed features, with the tokens of the text."""
-    hits, count = torch.zeros(levels - 1, min(RANKS, net.shape.vocabulary), dtype=torch.float64), 0
-    for ids in windows.split(1):
-        r, store = read_states(net, ids), cast(EagleLayer | FspadLayer, head).attention.store()
-        first = head(r.feature[:, :-1], r.embedded[:, 1:], 0, store)  # slot t guesses the feature of t + 1
-        store.commit(range(first.shape[1]))
-        for t in reversed(range(0, ids.shape[1] - levels - 1, stride)):
-            store.truncate(t + 1)
-            guess, count = first[:, t : t + 1], count + 1
-            for level in range(1, levels):
-                slot = t + level
-                guess = head(guess, r.embedded[:, slot + 1 : slot + 2], slot, store)
-                top = head_logits(net, head, guess)[0, 0].topk(hits.shape[1]).indices
-                hits[level - 1] += (top == unembed(net, r.feature[0, slot + 1]).argmax()).double().cpu()
-    return (hits / count).tolist()
-
-
-class TrigramTable:
-    """The most frequent token at a distance behind two tokens, counted on rows of text (int [N, T]).
-
-    If the pair never occurred, it is counted behind the last token alone.
-    """
-
-    def __init__(self, text: np.ndarray, distance: int, vocabulary: int) -> None:
-        self.vocabulary = vocabulary
-        text = text.astype(np.int64)
-        a = text[:, : -1 - distance]
-        b = text[:, 1:-distance]
-        c = text[:, 1 + distance :]
-        self.pairs = self._most_frequent((a * vocabulary + b).ravel(), c.ravel())
-        self.singles = self._most_frequent(b.ravel(), c.ravel())
-
-    def _most_frequent(self, keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        codes, counts = np.unique(keys * self.vocabulary + values, return_counts=True)
-        order = np.lexsort((-counts, codes // self.vocabulary))
-        codes = codes[order]
-        first = np.unique(codes // self.vocabulary, return_index=True)[1]
-        return codes[first] // self.vocabulary, codes[first] % self.vocabulary
-
-    def guess(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """The guess behind each pair (a, b); -1 where b never came."""
-        made = np.full(a.shape, -1)
-        for (keys, values), wanted in ((self.singles, b), (self.pairs, a * self.vocabulary + b)):
-            at = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
-            made = np.where(keys[at] == wanted, values[at], made)
-        return made
-
-
-@torch.no_grad()
-def trigram_floor(
-    net: Net, kind: str, heads: int, text: np.ndarray, windows: Tensor, root: bool = False
-) -> list[float]:
-    """Per head, the share that a table of trigrams reaches at the places where the head is measured.
-
-    The table gets the last two tokens that the head itself reads something of. root: it gets the last two known tokens, though
-    Medusa and blockwise do not get the root.
-    """
-    made, ids = [], windows.cpu().numpy().astype(np.int64)
-    best = (
-        torch.cat([unembed(net, read_states(net, part).feature).argmax(-1) for part in windows.split(ROWS)])
-        .cpu()
-        .numpy()
-    )  # [N, T]
-    for s in head_shifts(kind, heads):
-        last = s.known if root else s.last
-        table = TrigramTable(text, s.says - last, net.shape.vocabulary)
-        t = np.arange(max(0, 1 - last), s.rows(ids.shape[1]))
-        guess = table.guess(ids[:, t + last - 1], ids[:, t + last])
-        made.append(float((guess == best[:, t + s.says - 1]).mean()))
-    return made
-
-
 def own_text(net: Net, beginnings: Tensor, length: int, seed: int) -> np.ndarray:
     """uint16 [N, length]: what the model writes after a few tokens of each row of `beginnings` (int64 [N, T])."""
     r, made = np.random.default_rng(seed), []
@@ -471,12 +191,6 @@ def batches(net: Net, memory: ModelStates, windows: int, seed: int) -> Iterator[
             ids = memory.ids[some].to(device)
             states = (x[some].to(device).float() for x in (memory.early, memory.feature, memory.fused))
             yield ModelStates(ids, net.model.embed_tokens(ids).float(), *states)
-
-
-def frequent_ids(text: np.ndarray, count: int, vocabulary: int) -> list[int]:
-    """The `count` ids that come most often in rows of text (int [N, T]), ascending; of equals the lower."""
-    counts = np.bincount(text.ravel(), minlength=vocabulary)
-    return sorted(np.argsort(-counts, kind="stable")[:count].tolist())
 
 
 def windows_of(stream: np.ndarray, count: int, seed: int) -> np.ndarray:

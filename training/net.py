@@ -248,6 +248,48 @@ class Net(nn.Module):
         save_file(weights, folder / "model.safetensors.partial", metadata={"format": "pt"})
         os.replace(folder / "model.safetensors.partial", folder / "model.safetensors")
 
+    @property
+    def width(self) -> int:
+        """Width of the states."""
+        return self.shape.width
+
+    @property
+    def n_layers(self) -> int:
+        """How many decoder layers there are."""
+        return self.shape.layers
+
+    @property
+    def vocab(self) -> int:
+        """How many ids have logits."""
+        return self.shape.vocabulary
+
+    @property
+    def final_norm(self) -> Tensor:
+        """float [D]: the weights of the last norm."""
+        return self.model.norm.weight
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.model.embed_tokens.weight.device
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """The embeddings [..., D] of ids int64 [...]."""
+        return self.model.embed_tokens(ids)
+
+    def read(self, ids: Tensor, layers: Sequence[int]) -> tuple[list[Tensor], Tensor]:
+        """The states [B, T, D] that enter each of `layers`, and the final feature, for ids int64 [B, T]."""
+        states = self.states(ids)
+        return [states[i] for i in layers], self.model.norm(states[-1])
+
+    def unembed(self, feature: Tensor) -> Tensor:
+        """Logits [..., V] of final features [..., D]."""
+        return F.linear(feature, self.model.embed_tokens.weight)
+
+    def unembedding_rows(self, ids: Tensor) -> Tensor:
+        """float [K, D]: the rows of the unembedding for ids int64 [K]."""
+        return self.model.embed_tokens.weight[ids]
+
     def states(self, ids: Tensor, past: Past | None = None, keep: Tensor | None = None) -> list[Tensor]:
         """[B, T, D] each, for ids int64 [B, T]: the embeddings, then the output of every layer, before the last norm.
 

@@ -5,7 +5,8 @@
 
 The draft was trained on text alone and has seen nothing of the target yet. Every objective is used alone here, where a training
 mixes several: cross-entropy of the text, a divergence from the target's distribution (`losses.py`), or forward KL together with
-KOALA's discriminator (`adversary.py`). They use windows of the corpus, or what the target wrote behind their beginnings, at
+KOALA's discriminator (`adversary.py` of `engine/training`). They
+use windows of the corpus, or what the target wrote behind their beginnings, at
 temperature 1. Seeds differ in the order of the windows. Muon and AdamW take the length out of a gradient, so no objective
 learns faster because its numbers are larger.
 
@@ -28,10 +29,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from decodescope.engine.training.adversary import Adversary
+
 from .acceptance import own_text, tau
-from .adversary import Adversary
 from .data import BUILD, held_out_windows, training_stream
-from .heads import LENGTH, MODELS, ROWS, load_texts, unembed, windows_of
+from .heads import LENGTH, MODELS, ROWS, load_texts, windows_of
 from .losses import DIVERGENCES, divergence
 from .net import Net
 from .train import optimizers, rate
@@ -92,7 +94,7 @@ def loss_of(
     if not goal.divergence:
         return F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        wanted = unembed(target, features).float().log_softmax(-1)
+        wanted = target.unembed(features).float().log_softmax(-1)
     loss = divergence(goal.divergence, wanted, logits.log_softmax(-1)).mean()
     if rival is None:
         return loss
@@ -148,7 +150,7 @@ def measure_fit(target: Net, draft: Net, text: TargetText, heat: float) -> dict[
     same = []
     for ids, features in zip(text.ids.split(ROWS), text.features.split(ROWS), strict=True):
         with torch.autocast("cpu", torch.bfloat16):
-            logits = unembed(target, features[:, PROMPT - 1 :]), draft(ids[:, :-1])[:, PROMPT - 1 :]
+            logits = target.unembed(features[:, PROMPT - 1 :]), draft(ids[:, :-1])[:, PROMPT - 1 :]
         p, q = (x.float().softmax(-1) for x in logits)  # [B, places, V]
         shared.append(torch.minimum(p, q).sum(-1))
         same.append(p.argmax(-1) == q.argmax(-1))

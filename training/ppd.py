@@ -27,8 +27,9 @@ from torch import Tensor
 
 from decodescope.engine.model.heads.drafting.ppd import PromptTokens
 from decodescope.engine.model.heads.files import write_head
+from decodescope.engine.training.measures import trigram_floor
 
-from .heads import MODELS, UNSEEN, fit, load_texts, load_weights, mix_text, trigram_floor
+from .heads import MODELS, UNSEEN, fit, load_texts, load_weights, mix_text
 from .net import Net
 from .slot_tokens import measure, read_context, slot_logits, target_logits
 

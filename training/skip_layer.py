@@ -33,10 +33,11 @@ from torch import Tensor
 
 from decodescope.engine.model.heads.files import write_head
 from decodescope.engine.model.heads.skip_layer import SkipRouters
+from decodescope.engine.training.optimizers import rate
 
 from .adapter_training import ALPHA, AdapterTraining
 from .data import BUILD, held_out_windows
-from .heads import MODELS, load_weights, rate
+from .heads import MODELS, load_weights
 from .lowrank import enable_deltas
 from .net import Net, apply_rotary
 

@@ -34,8 +34,10 @@ from torch import Tensor
 
 from decodescope.engine.model.heads.drafting.slot_tokens import SlotTokens, slot_mask
 from decodescope.engine.model.heads.files import SLOTTED, write_head
+from decodescope.engine.training.measures import RANKS, trigram_floor
+from decodescope.engine.training.optimizers import rate
 
-from .heads import BUILD, MODELS, RANKS, load_texts, mix_text, rate, trigram_floor
+from .heads import BUILD, MODELS, load_texts, mix_text
 from .net import Net, Past, apply_rotary
 
 WINDOWS, PLACES = 2, 48  # windows a step, and places in each behind which slots hang

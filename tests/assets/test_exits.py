@@ -27,7 +27,7 @@ def test_fresh_exits_read_a_state_as_the_last_norm_and_the_unembedding_do() -> N
     head = training.new_head(net, rank=4)
     for layer, x in enumerate(net.states(ids)[1:-1], 1):
         feature = head(x, layer)
-        assert torch.allclose(training.unembed(net, feature), net.head(x), atol=1e-5)
+        assert torch.allclose(net.unembed(feature), net.head(x), atol=1e-5)
         assert torch.allclose(head.confidence(x, layer), torch.full(ids.shape, 0.5)), (
             "an untrained classifier says one half"
         )

@@ -22,8 +22,11 @@ from decodescope.engine.model.checkpoint.folder import read_json
 from decodescope.engine.model.heads.drafting.shift import head_shifts
 from decodescope.engine.model.heads.files import CACHE, HEADS, find_head_folders, write_head
 from decodescope.engine.session.load import fingerprint, load
+from decodescope.engine.training import guesses
+from decodescope.engine.training.adversary import Adversary
+from decodescope.engine.training.measures import TrigramTable
+from decodescope.engine.training.shapes import SHAPES as SHAPES_OF_KINDS
 from decodescope.training import heads as training
-from decodescope.training.adversary import Adversary
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
@@ -95,7 +98,7 @@ def test_the_net_writes_the_cycle() -> None:
 def test_feature_is_what_the_unembedding_reads() -> None:
     ids = text(2, 9, 0)
     r = training.read_states(cyclic(), ids, layer=1)
-    assert torch.equal(training.unembed(cyclic(), r.feature), cyclic()(ids))
+    assert torch.equal(cyclic().unembed(r.feature), cyclic()(ids))
     assert torch.equal(r.early, cyclic().states(ids)[1]) and torch.equal(r.embedded, cyclic().states(ids)[0])
 
 
@@ -116,7 +119,7 @@ def test_heads_trained_one_token_off_never_guess_right(
         return [replace(s, says=s.says + 1) for s in head_shifts(name, heads)]
 
     with monkeypatch.context() as patched:
-        patched.setattr(training, "head_shifts", off)
+        patched.setattr(guesses, "head_shifts", off)
         head = trained(kind)
         assert all(row[0] > 0.97 for row in training.measure(cyclic(), head, text(32, 24, 999))), (
             "it learnt something else"
@@ -148,7 +151,7 @@ def test_deeper_levels_of_eagle_are_measured_on_its_own_guesses() -> None:
             for level in range(1, levels):
                 known = t + level + 1  # the token that follows the token of the guessed feature
                 guess = head(guess, r.embedded[:, known : known + 1], known - 1, store)
-                ranked = training.unembed(cyclic(), guess)[0, 0].argsort(descending=True)[:10]
+                ranked = cyclic().unembed(guess)[0, 0].argsort(descending=True)[:10]
                 hits[level - 1] += ranked == cyclic()(row[None, : known + 1])[0, -1].argmax()
     found = torch.tensor(training.measure_unrolled(cyclic(), head, ids, levels, stride=2))
     assert (
@@ -260,7 +263,7 @@ def test_trigrams_are_the_most_frequent_continuations(distance: int) -> None:
     for row in rows.tolist():
         for i in range(len(row) - 1 - distance):
             pairs.setdefault((row[i], row[i + 1]), Counter())[row[i + 1 + distance]] += 1
-    table = training.TrigramTable(rows, distance, 5)
+    table = TrigramTable(rows, distance, 5)
     for (a, b), counts in pairs.items():
         guess = int(table.guess(np.array([a]), np.array([b]))[0])
         assert counts[guess] == max(counts.values())
@@ -277,8 +280,8 @@ def test_blockwise_learns_from_one_head_at_a_time_and_from_all_alike() -> None:
         training.read_states(cyclic(), text(4, 12, 1)),
     )
     rows = [
-        (training.unembed(cyclic(), x).flatten(0, 1), s.align(r.ids, s.says).flatten())
-        for s, x in training.head_guesses(head, r)
+        (cyclic().unembed(x).flatten(0, 1), s.align(r.ids, s.says).flatten())
+        for s, x in guesses.head_guesses(head, r)
     ]
     due = [round(float(torch.nn.functional.cross_entropy(*row)), 4) for row in rows]
     torch.manual_seed(0)
@@ -418,6 +421,6 @@ def test_shipped_heads_take_less_than_8_and_a_half_mib_a_model() -> None:
 def test_default_sizes_of_all_heads_stay_below_8_mib_at_the_shipped_width() -> None:
     config = json.loads((ASSETS / "models" / "lab" / "config.json").read_text())
     shipped = HEADS.keys() - training.TOLD
-    nets = [HEADS[kind](d=config["hidden_size"], **training.SHAPES[kind]) for kind in shipped]
+    nets = [HEADS[kind](d=config["hidden_size"], **SHAPES_OF_KINDS[kind]) for kind in shipped]
     count = sum(p.numel() for net in nets for p in net.parameters())
     assert 2 * count < 7.8 * 2**20

@@ -8,9 +8,9 @@ import pytest
 import torch
 from cyclic import sharp
 
+from decodescope.engine.training.adversary import Adversary
 from decodescope.training import objectives
 from decodescope.training.acceptance import overlap
-from decodescope.training.adversary import Adversary
 from decodescope.training.losses import divergence, teacher_of
 from decodescope.training.net import Net, NetShape
 from decodescope.training.objectives import (

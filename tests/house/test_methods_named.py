@@ -20,6 +20,7 @@ NAMES_METHODS = {
     "engine/session/replay/whatif.py": "a temperature is asked for",
     "engine/model/checkpoint/keys.py": "words of other people's config.json, which some samplers share",
     "engine/model/heads/": "a head's net is called like the drafter that it was made for",
+    "engine/training/": "a head is trained as the drafter that reads it expects",
     "engine/methods/drafters/heads/eagle2.py": "reads the heads of another drafter",
     "testing/": "sizes of toy heads, and usual parts beside the one that is looked at",
     "lab/web/debugger/whatif/whatif.js": "a temperature is asked for",

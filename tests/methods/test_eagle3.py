@@ -16,6 +16,7 @@ from decodescope.engine import MethodError, Session
 from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer, fused_layers, scatter_logits
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.replay.exact_distribution import exact_distribution
+from decodescope.engine.training.shapes import SHAPES
 from decodescope.training import heads as training
 from decodescope.training.net import Net, NetShape
 
@@ -152,7 +153,7 @@ def test_the_loss_is_the_papers() -> None:
             for t in range(
                 rows
             ):  # the draft that begins at t gives token t + 2 + k; its distribution is at t + 1 + k
-                p = training.unembed(model, r.feature[b, t + 1 + k])
+                p = model.unembed(r.feature[b, t + 1 + k])
                 if int(p.argmax()) not in head.ids.tolist():
                     masked += 1
                     continue
@@ -182,7 +183,7 @@ def test_the_draft_vocabulary_is_the_most_frequent_ids() -> None:
 
 
 def test_default_sizes_take_less_than_a_mib_at_the_shipped_width() -> None:
-    layer = Eagle3Layer(d=384, **training.SHAPES["eagle3"])
+    layer = Eagle3Layer(d=384, **SHAPES["eagle3"])
     assert sum(x.numel() for x in layer.tensors().values()) * 2 < 2**20
     for draft in (x for _, x, _ in drafts("eagle3", {}, 3)):
         assert len(draft) == 16, "the default tree"

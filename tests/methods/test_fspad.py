@@ -9,6 +9,7 @@ from cyclic import D, V, cyclic
 from drafting import drafts, feature_of, path_of, read_alone
 
 from decodescope.engine.model.heads.drafting.fspad import FspadLayer
+from decodescope.engine.training import guesses
 from decodescope.training import heads as training
 
 LATE = ("factor.weight", "shift.weight", "words_only.weight")
@@ -77,7 +78,7 @@ def test_each_loss_reaches_its_own_weights() -> None:
     """The feature-distance loss moves the gates and the layer, not the map to words; the token loss moves that map."""
     head = toys.heads("fspad", D, n_heads=2, n_kv_heads=1, head_dim=16).requires_grad_(True)
     r = training.read_states(cyclic(), torch.randint(V, (3, 9), generator=torch.Generator().manual_seed(0)))
-    ((s, x),) = training.head_guesses(head, r)
+    ((s, x),) = guesses.head_guesses(head, r)
     torch.nn.functional.smooth_l1_loss(x, s.align_target(r.feature)).backward(retain_graph=True)
     assert head.apart.weight.grad is None and head.words_only.weight.grad is None
     assert (
@@ -86,9 +87,9 @@ def test_each_loss_reaches_its_own_weights() -> None:
         )
         > 0
     )
-    law = training.unembed(cyclic(), s.align_target(r.feature)).softmax(-1)
+    law = cyclic().unembed(s.align_target(r.feature)).softmax(-1)
     torch.nn.functional.cross_entropy(
-        training.head_logits(cyclic(), head, x).flatten(0, 1), law.flatten(0, 1)
+        guesses.head_logits(cyclic(), head, x).flatten(0, 1), law.flatten(0, 1)
     ).backward()
     assert (
         float(head.words_only.weight.grad.abs().sum()) > 0 and float(head.apart.weight.grad.abs().sum()) > 0

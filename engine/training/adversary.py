@@ -28,7 +28,8 @@ class Discriminator(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """float [n] of logits [n, V]; ids whose logit is -inf have no root and no gradient."""
-        return self.outer(F.silu(self.inner((logits.float().log_softmax(-1) / 2).exp())))[:, 0]
+        sure: Tensor = self.outer(F.silu(self.inner((logits.float().log_softmax(-1) / 2).exp())))
+        return sure[:, 0]
 
 
 class Adversary:

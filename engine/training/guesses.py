@@ -1,0 +1,71 @@
+"""Guesses: what every head of a draft says at all places of a text at once, as its training sees them."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.model.heads.base import Head
+from decodescope.engine.model.heads.drafting.clover import CloverHeads
+from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer, scatter_logits
+from decodescope.engine.model.heads.drafting.medusa import MedusaHeads
+from decodescope.engine.model.heads.drafting.parallelspec import ParallelSpecLayer
+from decodescope.engine.model.heads.drafting.shift import HeadShift, head_shifts
+
+from .target import HeadTarget, ModelStates
+
+UNROLLED = 3  # levels of a draft on which EAGLE-3 is trained; seven in the original
+
+
+def head_logits(target: HeadTarget, head: Head, x: Tensor) -> Tensor:
+    """Logits [..., V] of the features [..., d] that a head made."""
+    if isinstance(head, Eagle3Layer):
+        return scatter_logits(draft_vocabulary_logits(target, head, x), head.ids, target.vocab)
+    return target.unembed(head.unembedding_input(x))
+
+
+def draft_vocabulary_logits(target: HeadTarget, head: Eagle3Layer, x: Tensor) -> Tensor:
+    """EAGLE-3's logits [..., kept] over its draft vocabulary, of its outputs [..., d]."""
+    return head.choices(x, target.unembedding_rows(head.ids) if head.words is None else head.own_vocabulary)
+
+
+def count_levels(head: Head) -> int:
+    """How many levels of a draft it guesses in training."""
+    return UNROLLED if head.kind == "eagle3" else head.shape.get("heads", head.shape.get("masks", 0) + 1)
+
+
+def head_guesses(head: Head, r: ModelStates, noise: float = 0.0) -> list[tuple[HeadShift, Tensor]]:
+    """Each head's shift and the features [B, rows, d] that it makes; every row gets the text before it.
+
+    noise: half the width of the uniform noise on EAGLE's input, in units of the features' root mean square
+    """
+    table = head_shifts(head.kind, count_levels(head))
+    if isinstance(head, Eagle3Layer):
+        tokens = [s.align(r.embedded, s.reads[0]) for s in table]
+        return list(zip(table, head.unroll(head.enter(table[0].align(r.fused, 0)), tokens), strict=True))
+    if isinstance(head, CloverHeads):
+        tokens = [s.align(r.embedded, s.reads[-1]) for s in table]
+        return list(zip(table, head.unroll(table[0].align(r.feature, 0), tokens), strict=True))
+    if head.kind == "medusa":
+        return [(s, cast(MedusaHeads, head).head(k, s.align(r.feature, 0))) for k, s in enumerate(table)]
+    if head.kind == "blockwise":
+        return [(s, s.align(x, 0)) for s, x in zip(table, head(r.feature), strict=True)]
+    if head.kind in ("mlp_speculator", "redrafter"):
+        tokens = [torch.stack([s.align(r.embedded, x) for x in s.reads], -2) for s in table]
+        return [(s, head(s.align(r.feature, 0), tokens[k])[k]) for k, s in enumerate(table)]
+    if head.kind == "hydra":
+        tokens = [
+            torch.stack([s.align(r.embedded, x) for x in s.reads], -2) for s in table
+        ]  # [B, rows, k + 1, d]
+        return [(s, head(k, s.align(r.feature, 0), tokens[k])) for k, s in enumerate(table)]
+    s = table[0]
+    if head.kind == "kangaroo":
+        return [(s, head(s.align(r.early, 0)))]
+    f = s.align(r.feature, 0)
+    f = f + (torch.rand_like(f) * 2 - 1) * noise * f.square().mean().sqrt() if noise else f
+    if isinstance(head, ParallelSpecLayer):
+        rows = [s.rows(r.ids.shape[1]) for s in table]
+        return list(zip(table, head.unroll_groups(f, s.align(r.embedded, s.reads[0]), rows), strict=True))
+    return [(s, head(f, s.align(r.embedded, s.reads[0])))]

@@ -1,0 +1,50 @@
+"""Shapes: the usual sizes of heads, and fresh heads for a model."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+import torch
+
+from decodescope.engine.model.heads.base import Head
+from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer
+from decodescope.engine.model.heads.drafting.kangaroo import KangarooAdapter
+from decodescope.engine.model.heads.files import HEADS
+
+from .target import HeadTarget
+
+# sizes, but for the width of the model's states: all that are shipped take less than 7.8 MiB in bfloat16 at a width of 384
+SHAPES = {
+    "medusa": dict(heads=3),
+    "hydra": dict(heads=3, rank=192),
+    "eagle": dict(n_heads=4, n_kv_heads=2, head_dim=64, d_ff=128),
+    "eagle3": dict(
+        vocab=4096, kept=2048, n_heads=2, n_kv_heads=1, head_dim=64, d_ff=64, rank=128
+    ),  # vocab: the model's
+    "kangaroo": dict(layer=2, n_heads=4, n_kv_heads=2, head_dim=64),
+    "blockwise": dict(heads=3, hidden=384),
+    "mlp_speculator": dict(heads=3, inner=256),
+    "redrafter": dict(heads=3, inner=144, blocks=2),
+    "fspad": dict(n_heads=4, n_kv_heads=2, head_dim=64, d_ff=128, rank=64),
+    "parallelspec": dict(masks=3, n_heads=4, n_kv_heads=2, head_dim=64, d_ff=128),
+    "clover": dict(heads=3, gates=4, gate_dim=32, n_heads=2, n_kv_heads=1, head_dim=64, d_ff=128, rank=128),
+}
+
+
+def new_head(kind: str, target: HeadTarget, **shape: int) -> Head:
+    """Fresh heads for the model. The last norms of Kangaroo and EAGLE-3 begin as the model's final one."""
+    shape = {**SHAPES[kind], **shape}
+    if kind == "eagle3":
+        shape |= dict(vocab=target.vocab, kept=min(shape["kept"], target.vocab))
+    head = HEADS[kind](d=target.width, **shape)
+    if kind in ("kangaroo", "eagle3"):
+        with torch.no_grad():
+            cast(KangarooAdapter | Eagle3Layer, head).last.copy_(target.final_norm)
+    return head
+
+
+def frequent_ids(text: np.ndarray, count: int, vocabulary: int) -> list[int]:
+    """The `count` ids that come most often in rows of text (int [N, T]), ascending; of equals the lower."""
+    counts = np.bincount(text.ravel(), minlength=vocabulary)
+    return sorted(np.argsort(-counts, kind="stable")[:count].tolist())
