@@ -81,6 +81,10 @@ def convert_model(model: Any, architecture: str) -> tuple[dict[str, Any], dict[s
         if architecture.startswith("gemma") and name.endswith("norm.weight"):
             x = x + 1
         tensors[names.get_name(name, (".weight", ".bias"))] = x
+    if rope["rope_type"] == "longrope":
+        said["rope.scaling.original_context_length"] = rope["original_max_position_embeddings"]
+        said["rope.scaling.attn_factor"] = float(model.model.rotary_emb.attention_scaling)
+        tensors |= {f"rope_factors_{x}.weight": torch.tensor(rope[f"{x}_factor"]) for x in ("long", "short")}
     if rope["rope_type"] == "llama3":
         plain = 1.0 / rope["rope_theta"] ** (torch.arange(0, dim, 2).float() / dim)
         tensors["rope_freqs.weight"] = plain / model.model.rotary_emb.inv_freq
@@ -122,6 +126,7 @@ def random_blocks(kind: Kind, rows: int, width: int) -> np.ndarray[Any, Any]:
     left = np.arange(len(blocks))
     while len(left):
         blocks[left] = draw.integers(0, 256, (len(left), size), dtype=np.uint8)
-        numbers = gguf.quants.dequantize(blocks[left], kind)
+        with np.errstate(invalid="ignore", over="ignore"):
+            numbers = gguf.quants.dequantize(blocks[left], kind)
         left = left[~(np.abs(numbers) < 100).all(-1)]
     return blocks.reshape(rows, -1)

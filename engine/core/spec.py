@@ -14,11 +14,13 @@ class Rope:
 
     theta:      base of the frequencies
     dim:        leading features of a head that are rotated (head_dim unless the rotation is partial)
-    kind:       "default", "linear" (positions divided by `factor`), "llama3" (Llama 3.1's frequency bands) or "yarn"
+    kind:       "default", "linear" (positions divided by `factor`), "llama3" (Llama 3.1's frequency bands), "yarn" or
+                "longrope" (each pair has its own factor)
     factor, low_freq_factor, high_freq_factor, original_positions, beta_fast, beta_slow: the scaling's constants, as far
                 as its kind has them; unused by "default"
     whole:      yarn's bands end at whole feature pairs
     amplitude:  what cosines and sines are multiplied by
+    factors:    longrope's divisors, one for the frequency of each feature pair. They hold up to `original_positions` tokens
     """
 
     theta: float = 10_000.0
@@ -32,6 +34,7 @@ class Rope:
     beta_slow: float = 1.0
     whole: bool = True
     amplitude: float = 1.0
+    factors: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -154,8 +157,10 @@ class ModelSpec:
         scaled = self.rope.kind == "yarn" and self.max_positions == int(
             self.rope.original_positions * self.rope.factor
         )
-        key = "the yarn table of its config.json" if scaled else "max_position_embeddings of its config.json"
-        return f"{self.name} reads at most {self.max_positions} tokens, the answer included ({key})"
+        key = "the yarn table" if scaled else "max_position_embeddings"
+        if self.rope.kind == "longrope" and self.max_positions == self.rope.original_positions:
+            key = "original_max_position_embeddings"
+        return f"{self.name} reads at most {self.max_positions} tokens, the answer included ({key} of its config.json)"
 
     @property
     def group(self) -> int:
@@ -275,6 +280,9 @@ class ModelSpec:
         for name in ("groups", "widths", "stored_as"):
             if not record[name]:
                 del record[name]
+        for rope in (record["rope"], record["local_rope"]):
+            if rope is not None and not rope["factors"]:
+                del rope["factors"]
         if self.picture is None:
             del record["picture"]
         else:

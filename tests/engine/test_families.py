@@ -91,6 +91,35 @@ CASES = {
             ),
         ),
     ),
+    "llama-longrope": Case(
+        "Llama",
+        dict(
+            rope_parameters=dict(
+                rope_type="longrope",
+                rope_theta=500.0,
+                factor=4.0,
+                original_max_position_embeddings=128,
+                short_factor=[1.0, 1.5, 2.0, 7.0],
+                long_factor=[2.0, 3.0, 5.0, 9.0],
+            ),
+        ),
+        dict(max_positions=128),
+    ),
+    "phi3-longrope": Case(
+        "Phi3",
+        dict(
+            rope_parameters=dict(
+                rope_type="longrope",
+                rope_theta=500.0,
+                partial_rotary_factor=0.5,
+                short_factor=[1.0, 1.5],
+                long_factor=[2.0, 3.0],
+                attention_factor=1.3,
+            ),
+            original_max_position_embeddings=100,
+        ),
+        dict(max_positions=100),
+    ),
     "llama-linear": Case(
         "Llama", dict(rope_parameters=dict(rope_type="linear", rope_theta=500.0, factor=4.0))
     ),

@@ -23,6 +23,8 @@ from torch import Tensor
 from decodescope.app.runs.model_pool import ModelPool
 from decodescope.engine import run
 from decodescope.engine.bench.clock.speed import Reference
+from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.kernels.choice import kernels_set_to
 from decodescope.engine.kernels.formats import FORMATS
 from decodescope.engine.model.checkpoint.folder import LoadError
@@ -88,6 +90,20 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
         dict(
             sliding_window=9,
             rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.5),
+        ),
+    ),
+    "phi3-longrope": (
+        "phi3",
+        "Phi3",
+        dict(
+            rope_parameters=dict(
+                rope_type="longrope",
+                rope_theta=500.0,
+                partial_rotary_factor=0.5,
+                short_factor=[1.0, 1.25, 1.5, 4.0],
+                long_factor=[1.0, 2.5, 9.0, 30.0],
+            ),
+            original_max_position_embeddings=128,
         ),
     ),
     "gemma2": (
@@ -239,7 +255,8 @@ def test_a_type_that_gguf_writes_is_read_exactly(kind: Kind, tmp_path: Path) -> 
     theirs = {x.name: x for x in gguf.GGUFReader(path).tensors}
     one = theirs["blk.0.ffn_down.weight"]
     assert torch.equal(
-        ours.decoder.layers[0].down, torch.from_numpy(gguf.quants.dequantize(one.data, one.tensor_type))
+        ours.decoder.layers[0].down,
+        torch.from_numpy(np.array(gguf.quants.dequantize(one.data, one.tensor_type))),
     )
     assert ours.spec.stored_as == kind.name and ours.spec.bits == ()
     if kind.name in FORMATS:
@@ -548,6 +565,7 @@ def test_a_file_can_be_transformed(tmp_path: Path) -> None:
         ("llama", {"attention.causal": False}, "reads its text both ways"),
         ("llama", {"attention.value_length": 8}, "keys and values of different widths"),
         ("llama", {"rope.scaling.type": "longrope"}, "'longrope' as no other model"),
+        ("llama-3.1", {"rope.scaling.type": "yarn"}, r"twice \(rope_freqs.weight and yarn\)"),
         ("llama", {"block_count": 0}, "gives 0 as llama.block_count in its metadata"),
         (
             "llama",
@@ -574,9 +592,18 @@ def test_other_architectures_and_rotations_are_refused(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match=r"of the architecture 'mamba', .*; choose one of llama, qwen2"):
         load(write_gguf(tmp_path / "toy.gguf", "mamba", own, tensors), device="cpu")
     for name, numbers, match in (
-        ("rope_freqs.weight", torch.tensor([1.0, 3, 2, 5, 1, 1, 2, 2]), "no scaling of Llama 3.1"),
-        ("rope_freqs.weight", torch.tensor([1.0, 1, 1]), "no scaling of Llama 3.1"),
-        ("rope_factors_long.weight", torch.ones(8), r"longrope \(rope_factors_long.weight\)"),
+        (
+            "rope_freqs.weight",
+            torch.tensor([1.0, 1, 1]),
+            "3 numbers as rope_freqs.weight; they must be 8 positive",
+        ),
+        ("rope_freqs.weight", torch.zeros(8), "8 numbers as rope_freqs.weight; they must be 8 positive"),
+        ("rope_freqs.weight", torch.full((8,), torch.nan), "they must be 8 positive ones"),
+        (
+            "rope_factors_long.weight",
+            torch.ones(8),
+            "and factors of longrope are rope_factors_long.weight and rope_factors_short.weight",
+        ),
         ("blk.0.strange.weight", torch.ones(8), "also holds blk.0.strange.weight, which a llama model"),
     ):
         with pytest.raises(LoadError, match=match):
@@ -586,6 +613,31 @@ def test_other_architectures_and_rotations_are_refused(tmp_path: Path) -> None:
         load(write_gguf(tmp_path / "toy.gguf", "llama", own, tensors), device="cpu").spec.rope.kind
         == "default"
     )
+
+
+@pytest.mark.parametrize("linear", [1.0, 4.0])
+def test_any_factors_of_the_pairs_are_divisors_of_their_frequencies(linear: float, tmp_path: Path) -> None:
+    """transformers has them as longrope with one list for all lengths; the factor of `linear` multiplies them."""
+    theirs = transformers_model("llama")
+    own, tensors = convert_model(theirs, "llama")
+    divisors = torch.tensor([1.0, 3, 2, 5, 1, 1, 2, 2])
+    with torch.no_grad():
+        theirs.model.rotary_emb.inv_freq /= divisors * linear
+    said = {"rope.scaling.type": "linear", "rope.scaling.factor": linear} if linear > 1 else {}
+    path = write_gguf(tmp_path / "toy.gguf", "llama", own | said, {**tensors, "rope_freqs.weight": divisors})
+    ours = load(path, "float32", "cpu")
+    assert ours.spec.rope.kind == "longrope" and ours.spec.max_positions == TINY["max_position_embeddings"]
+    assert_same_decoding(ours, theirs)
+
+
+def test_longrope_is_read_up_to_its_original_length(tmp_path: Path) -> None:
+    ours = load(toy(tmp_path / "toy.gguf", "phi3-longrope"), "float32", "cpu")
+    assert ours.spec.max_positions == 128 and ours.spec.record()["rope"]["factors"] == (1.0, 1.25, 1.5, 4.0)
+    recorded = spec_of(json.loads(json.dumps(ours.spec.record())))
+    assert recorded.rope == ours.spec.rope, "a trace's header has the factors"
+    assert any("other factors (long_factor) above 128 tokens, which are not used" in x for x in ours.remarks)
+    with pytest.raises(Refusal, match=r"at most 128 tokens, .*\(original_max_position_embeddings of its"):
+        run(ours, None, [1] * 128, max_new_tokens=4)
 
 
 def test_a_key_that_is_not_read_is_named(tmp_path: Path) -> None:

@@ -16,10 +16,12 @@ import torch
 from checkpoints import CONFIG, change, made
 from safetensors.torch import load_file, save_file
 
+from decodescope.engine.core.spec import Rope
 from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.model.checkpoint import weights as reading
-from decodescope.engine.model.checkpoint.config import length_remarks, spec_from_config
+from decodescope.engine.model.checkpoint.config import length_remarks, read_rope, rope_table, spec_from_config
 from decodescope.engine.model.checkpoint.folder import LoadError
+from decodescope.engine.model.checkpoint.keys import Config
 from decodescope.engine.model.checkpoint.weights import tensor_shapes
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.matrix import unpack
@@ -163,7 +165,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "quantised": ({"quantization_config": {"bits": 4}}, "quantised"),
     "rope": (
         {"rope_parameters": {"rope_type": "dynamic", "factor": 4.0}},
-        "'dynamic'.*default, linear, llama3, yarn",
+        "'dynamic'.*default, linear, llama3, yarn, longrope",
     ),
     "yarn's mscale": (
         {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "mscale": 1.0}},
@@ -173,7 +175,11 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
         {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "beta_slow": 40}},
         "beta_slow 40, which must be below beta_fast 32",
     ),
-    "longrope": ({"rope_scaling": {"type": "longrope", "short_factor": [1.0]}}, "'longrope'"),
+    "longrope": (
+        {"rope_scaling": {"type": "longrope", "short_factor": [1.0]}},
+        r"short_factor of longrope as \[1.0\]; it must be a list of \d+ positive numbers",
+    ),
+    "old longrope": ({"rope_scaling": {"type": "su", "short_factor": [1.0]}}, "the rule 'su', which is not"),
     "rope by layer": (
         {"rope_parameters": {"full_attention": {"rope_theta": 1e4}}},
         "rotates its layers differently",
@@ -280,6 +286,23 @@ def test_the_older_words_for_positions_are_read() -> None:
     assert spec_from_config(old, "m") == spec_from_config(new, "m")
     rope = spec_from_config(old, "m").rope
     assert (rope.theta, rope.kind, rope.factor) == (5e5, "linear", 2.0)
+
+
+def test_longrope_of_a_head_holds_for_all_that_its_model_reads() -> None:
+    table = {"rope_type": "longrope", "short_factor": [1.0, 2.0], "original_max_position_embeddings": 64}
+
+    def read(positions: int, factors: list[float]) -> Rope:
+        return read_rope(
+            Config({"rope_parameters": table | {"long_factor": factors}}), "head", 50.0, 4, positions
+        )
+
+    same = read(256, [1.0, 2.0])
+    assert same.factors == (1.0, 2.0) and read(64, [3.0, 4.0]).factors == (1.0, 2.0)
+    assert read_rope(Config({"rope_parameters": rope_table(same)}), "head", 50.0, 4, 256) == same
+    with pytest.raises(
+        LoadError, match=r"head rotates by longrope with other factors above 64 tokens, .* reads 65"
+    ):
+        read(65, [3.0, 4.0])
 
 
 def test_yarn_extends_the_context_by_its_factor_where_the_config_leaves_the_original_length() -> None:

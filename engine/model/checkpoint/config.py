@@ -13,7 +13,8 @@ from .folder import LoadError
 from .keys import Config, unread_key_remarks
 from .picture import read_picture
 
-ROPE_KINDS = ("default", "linear", "llama3", "yarn")
+ROPE_KINDS = ("default", "linear", "llama3", "yarn", "longrope")
+OLD_LONGROPE = ("su", "yarn")  # how configs of phi3 called longrope
 LARGEST = 1 << 24  # of any size in a config; the largest vocabularies stay below 2^19
 MOST_LAYERS = 1000
 QUANTISED = ("quantization_config", "compression_config")
@@ -140,8 +141,11 @@ def key_remarks(config: Mapping[str, Any], name: str) -> list[str]:
 
 def _positions(config: Mapping[str, Any], name: str, rope: Rope) -> int:
     """How many tokens the model reads. YaRN extends the original length by its factor: a config may give the extended length
-    as max_position_embeddings, or leave the original one there, as the cards of Qwen 2.5 ask; vLLM multiplies too."""
+    as max_position_embeddings, or leave the original one there, as the cards of Qwen 2.5 ask; vLLM multiplies too. Longrope has
+    other factors for texts above the original length, which are not used."""
     written = _size(config, name, "max_position_embeddings", 2048)
+    if rope.kind == "longrope":
+        return min(written, rope.original_positions)
     if rope.kind != "yarn":
         return written
     extended = int(rope.original_positions * rope.factor)
@@ -156,6 +160,11 @@ def _positions(config: Mapping[str, Any], name: str, rope: Rope) -> int:
 def length_remarks(config: Mapping[str, Any], spec: ModelSpec) -> list[str]:
     """Sentences about contradicting values in `config`, and how they were resolved."""
     written, rope = config.get("max_position_embeddings"), spec.rope
+    if rope.kind == "longrope" and written is not None and written > spec.max_positions:
+        what = f"config.json of {spec.name} gives max_position_embeddings {written} and other factors (long_factor) above"
+        return [
+            f"{what} {spec.max_positions} tokens, which are not used: the limit is {spec.max_positions} tokens."
+        ]
     if rope.kind != "yarn" or written is None or written == int(rope.original_positions * rope.factor):
         return []
     says = f"config.json of {spec.name} gives max_position_embeddings {written}"
@@ -270,7 +279,13 @@ def _number(config: Mapping[str, Any], name: str, key: str, otherwise: float | N
 
 def read_rope(config: Config, name: str, theta: float, head_dim: int, positions: int) -> Rope:
     """The rotation of a single layer, such as a draft head's, in the words of a model's config; `theta` where it gives none."""
-    return _rope(config, name, ModelFamily("", theta=theta), head_dim, positions)
+    rope = _rope(config, name, ModelFamily("", theta=theta), head_dim, positions)
+    if rope.kind == "longrope" and rope.original_positions < positions:
+        raise LoadError(
+            f"{name} rotates by longrope with other factors above {rope.original_positions} tokens, and its model reads "
+            f"{positions}, which is not supported (long_factor); choose another head."
+        )
+    return rope
 
 
 def rope_table(rope: Rope) -> dict[str, Any]:
@@ -282,6 +297,13 @@ def rope_table(rope: Rope) -> dict[str, Any]:
     if rope.kind == "linear":
         return table
     table["original_max_position_embeddings"] = rope.original_positions
+    if rope.kind == "longrope":
+        factors = list(rope.factors)
+        return table | {
+            "short_factor": factors,
+            "long_factor": factors,
+            "attention_factor": rope.amplitude,
+        }
     if rope.kind == "llama3":
         return table | {"low_freq_factor": rope.low_freq_factor, "high_freq_factor": rope.high_freq_factor}
     more = {"beta_fast": rope.beta_fast, "beta_slow": rope.beta_slow, "truncate": rope.whole}
@@ -319,12 +341,7 @@ def _rope(config: Config, name: str, family: ModelFamily, head_dim: int, positio
         raise LoadError(
             f"{name} rotates its layers differently ({place}); only one rotation for all layers is supported."
         )
-    kind = said.get("rope_type") if "rope_type" in said else said.get("type", "default")
-    if kind not in ROPE_KINDS:
-        raise LoadError(
-            f"{name} scales its positions by the rule {str(kind)[:40]!r}, which is not supported ({place}); choose one "
-            f"that scales by one of {', '.join(ROPE_KINDS)}."
-        )
+    kind = _rope_kind(said, name, family, place)
     words = {key: _rope_value(said, config, key) for key in ("partial_rotary_factor", "rope_theta")}
     said.agree("type", kind)
     if config.get("rope_scaling"):
@@ -345,6 +362,13 @@ def _rope(config: Config, name: str, family: ModelFamily, head_dim: int, positio
     if kind == "default":
         config.skip(*([key] if family.partial else []))  # Phi-3 has it for longrope alone
         return Rope(theta, dim)
+    if kind == "longrope":
+        if family.partial:
+            original = _size(config, name, key, 4096)  # Phi-3's own; the one inside the table is overridden
+        else:
+            original = _size(config if config.get(key) is not None else said, name, key, positions)
+        said.agree(key, original)
+        return _longrope(said, name, Rope(theta, dim, kind, original_positions=original), positions)
     factor = _number(said, name, "factor")
     if kind == "linear":
         return Rope(theta, dim, kind, factor)
@@ -360,6 +384,20 @@ def _rope(config: Config, name: str, family: ModelFamily, head_dim: int, positio
     return Rope(theta, dim, kind, factor, low, high, original)
 
 
+def _rope_kind(said: Config, name: str, family: ModelFamily, place: str) -> str:
+    """The rule by which the table `said` scales positions, one of ROPE_KINDS."""
+    kind = said.get("rope_type") if "rope_type" in said else said.get("type", "default")
+    if family.partial and kind in OLD_LONGROPE:
+        said.agree("type", kind)
+        kind = "longrope"
+    if kind not in ROPE_KINDS:
+        raise LoadError(
+            f"{name} scales its positions by the rule {str(kind)[:40]!r}, which is not supported ({place}); choose one "
+            f"that scales by one of {', '.join(ROPE_KINDS)}."
+        )
+    return str(kind)
+
+
 def _rope_value(said: Config, config: Config, key: str) -> Any:
     """The value of `key` in the rotation's own table, which overrides the same word next to it; None if both lack it."""
     value = said.get(key)
@@ -367,6 +405,33 @@ def _rope_value(said: Config, config: Config, key: str) -> Any:
         return config.get(key)
     config.agree(key, value)
     return value
+
+
+def _longrope(said: Mapping[str, Any], name: str, rope: Rope, positions: int) -> Rope:
+    """Longrope's factors for texts up to the original length, and how much sharper attention becomes. Where those for longer
+    texts are the same, they hold at any length."""
+    factors, others = (_factors(said, name, f"{x}_factor", rope.dim // 2) for x in ("short", "long"))
+    original = rope.original_positions
+    factor = _number(said, name, "factor", positions / original)
+    usual = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 and original > 1 else 1.0
+    return replace(
+        rope,
+        factor=factor,
+        factors=factors,
+        original_positions=LARGEST if factors == others else original,
+        amplitude=_number(said, name, "attention_factor", usual),
+    )
+
+
+def _factors(said: Mapping[str, Any], name: str, key: str, pairs: int) -> tuple[float, ...]:
+    """A positive number for each feature pair."""
+    values = said.get(key)
+    numbers = isinstance(values, list) and all(type(x) in (int, float) and 0 < x < LARGEST for x in values)
+    if not isinstance(values, list) or not numbers or len(values) != pairs:
+        raise LoadError(
+            f"{name}: config.json gives {key} of longrope as {str(values)[:40]}; it must be a list of {pairs} positive numbers."
+        )
+    return tuple(map(float, values))
 
 
 def _yarn(said: Mapping[str, Any], name: str, rope: Rope) -> Rope:

@@ -16,6 +16,7 @@ def rope_frequencies(rope: Rope) -> Tensor:
 
     "llama3" leaves short wavelengths alone, divides long ones by the factor and blends between (Llama 3.1's rule). "yarn"
     does so by the number of turns that a pair makes over the original length (Peng et al. 2023, arXiv:2309.00071, 3.2).
+    "longrope" divides each pair by a factor of its own (Ding et al. 2024, arXiv:2402.13753).
     """
     inv = rope.theta ** -(torch.arange(0, rope.dim, 2, dtype=torch.float64) / rope.dim)
     if rope.kind == "linear":
@@ -32,6 +33,8 @@ def rope_frequencies(rope: Rope) -> Tensor:
         ramp = torch.arange(rope.dim // 2, dtype=torch.float64) - low
         blend = 1 - (ramp / (high - low if high != low else 0.001)).clamp(0, 1)  # as above
         return inv * blend + inv / rope.factor * (1 - blend)
+    if rope.kind == "longrope":
+        return inv / inv.new_tensor(rope.factors)
     return inv
 
 

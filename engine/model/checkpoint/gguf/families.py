@@ -61,11 +61,13 @@ GEMMA_PARTS = {
     "ffn_norm": "pre_feedforward_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }
-FACTORS = "rope_freqs.weight"
-LONG_FACTORS = ("rope_factors_long.weight", "rope_factors_short.weight")
+FREQUENCIES = "rope_freqs.weight"
+LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
+FACTORS = (FREQUENCIES, LONG, SHORT)  # tensors with a divisor for each pair that is rotated
 LAYER = re.compile(r"blk\.(\d{1,4})\.(\w+)\.(weight|bias)")
 # of Llama 3.1 to 3.3; a file has only the factors that follow from these
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+MOST_FACTOR = 1 << 24
 CLOSE = 1e-3  # relative error of a frequency; the factors are float32
 
 
@@ -130,7 +132,7 @@ def tensor_name(family: GgufFamily, name: str) -> str:
 def checkpoint_tensors(header: GgufHeader) -> dict[str, GgufTensor]:
     """The tensors by the names that a checkpoint has for them, without the factors of the rotation. Raises LoadError."""
     family = gguf_family(header)
-    return {tensor_name(family, name): one for name, one in header.tensors.items() if name != FACTORS}
+    return {tensor_name(family, name): one for name, one in header.tensors.items() if name not in FACTORS}
 
 
 @dataclass(frozen=True)
@@ -142,19 +144,23 @@ class GgufConfig:
     remarks: list[str]
 
 
-def config_from_header(header: GgufHeader, name: str, factors: Any = None) -> GgufConfig:
-    """The config of the model called `name`. factors: the numbers of the tensor FACTORS, float [dim / 2]; None: it has none.
+def config_from_header(
+    header: GgufHeader, name: str, factors: Mapping[str, torch.Tensor] | None = None
+) -> GgufConfig:
+    """The config of the model called `name`. factors: the numbers of those of the tensors FACTORS that it has, float [dim / 2].
 
     Raises LoadError for what cannot be expressed in one.
     """
     family = gguf_family(header)
-    return _MetadataReader(header, name, family, factors).config()
+    return _MetadataReader(header, name, family, factors or {}).config()
 
 
 class _MetadataReader:
     """Reads the metadata of a model of a family."""
 
-    def __init__(self, header: GgufHeader, name: str, family: GgufFamily, factors: Any):
+    def __init__(
+        self, header: GgufHeader, name: str, family: GgufFamily, factors: Mapping[str, torch.Tensor]
+    ):
         self._name = name
         self._family = family
         self._header = header
@@ -202,9 +208,6 @@ class _MetadataReader:
             raise self._refusal("is a mixture of experts, which is not supported")
         if self._keys.get("attention.causal") is False:
             raise self._refusal("reads its text both ways, which is not supported in this format")
-        for tensor in LONG_FACTORS:
-            if tensor in self._header.tensors:
-                raise self._refusal(f"scales its positions by longrope ({tensor}), which is not supported")
 
     def _refusal(self, what: str) -> LoadError:
         return LoadError(f"{self._name} {what}; choose another model.")
@@ -265,8 +268,11 @@ class _MetadataReader:
         table: dict[str, Any] = {"rope_theta": theta, **self._scaling(Rope(theta, turned))}
         if turned != dim:
             table["partial_rotary_factor"] = turned / dim
-        if FAMILIES[self._family.model_type].local_theta is None:
-            return {"rope_parameters": table}
+        known = FAMILIES[self._family.model_type]
+        if known.local_theta is None:
+            key = "original_max_position_embeddings"
+            beside = {key: table[key]} if known.partial and key in table else {}
+            return {"rope_parameters": table} | beside
         local = {"rope_type": "default", "rope_theta": self._number("rope.freq_base_swa", 10_000.0)}
         return {"rope_parameters": {"full_attention": table, "sliding_attention": local}}
 
@@ -274,12 +280,8 @@ class _MetadataReader:
         """How positions are scaled, in the words of config.json."""
         kind = self._keys.get("rope.scaling.type", "linear" if "rope.scale_linear" in self._keys else "none")
         factor = self._number("rope.scaling.factor", self._number("rope.scale_linear", 1.0)) or 1.0
-        if self._factors is not None:
-            if kind != "none":
-                raise self._refusal(
-                    f"scales its positions twice ({FACTORS} and {kind}), which is not supported"
-                )
-            return _llama3_scaling(plain, self._factors, self._name)
+        if self._factors:
+            return self._factor_scaling(plain, str(kind), factor)
         if kind == "none" or (kind == "linear" and factor == 1):
             return {"rope_type": "default"}
         if kind == "linear":
@@ -301,6 +303,42 @@ class _MetadataReader:
             "attention_factor": amplitude,
         }
 
+    def _factor_scaling(self, plain: Rope, kind: str, factor: float) -> dict[str, Any]:
+        """The scaling whose divisors are tensors: Llama 3.1's where they follow from its constants, else longrope."""
+        if kind not in ("none", "linear", "longrope"):
+            raise self._refusal(
+                f"scales its positions twice ({min(self._factors)} and {kind[:40]}), which is not supported"
+            )
+        tables = {name: self._pair_factors(name, plain.dim // 2) for name in self._factors}
+        divided = tables.get(FREQUENCIES)
+        if divided is not None and len(tables) == 1:
+            if kind == "none" and (scaling := _llama3_scaling(plain, divided)) is not None:
+                return scaling
+            tables = {SHORT: divided, LONG: divided}
+        if set(tables) != {SHORT, LONG}:
+            raise self._refusal(
+                f"has {' and '.join(sorted(tables))}, and factors of longrope are {LONG} and {SHORT}"
+            )
+        context = self._size("context_length")
+        linear = factor if kind == "linear" else 1.0
+        return {
+            "rope_type": "longrope",
+            "short_factor": (tables[SHORT] * linear).tolist(),
+            "long_factor": (tables[LONG] * linear).tolist(),
+            "original_max_position_embeddings": self._size("rope.scaling.original_context_length", context),
+            "attention_factor": self._number("rope.scaling.attn_factor", 1.0) or 1.0,
+        }
+
+    def _pair_factors(self, name: str, pairs: int) -> torch.Tensor:
+        """float64 [pairs]: the divisors of a tensor."""
+        factors = torch.as_tensor(self._factors[name], dtype=torch.float64, device="cpu").flatten()
+        if len(factors) != pairs or not bool(((factors > 0) & (factors < MOST_FACTOR)).all()):
+            raise LoadError(
+                f"{self._name} stores {len(factors)} numbers as {name}; they must be {pairs} positive ones, so download it "
+                "again."
+            )
+        return factors
+
     def _tokens(self, vocab: int) -> dict[str, Any]:
         """The named ids that a generation_config.json has: where a text begins, where it ends, and what fills it up."""
 
@@ -313,32 +351,25 @@ class _MetadataReader:
         return {key: x for key, x in named.items() if x is not None}
 
 
-def _llama3_scaling(plain: Rope, factors: Any, name: str) -> dict[str, Any]:
-    """The scaling of Llama 3.1 whose frequencies are those of `plain` divided by `factors`. A file has the factors alone.
-
-    Raises LoadError if there is none.
-    """
-    divided = torch.as_tensor(factors, dtype=torch.float64, device="cpu").flatten()
+def _llama3_scaling(plain: Rope, divided: torch.Tensor) -> dict[str, Any] | None:
+    """The scaling of Llama 3.1 whose frequencies are those of `plain` divided by `divided`, float64 [dim / 2]; None: there is
+    none. A file has the divisors alone."""
     inv = rope_frequencies(plain)
-    if len(divided) == len(inv) and bool((divided > 0).all()):
-        if bool((divided == 1).all()):
-            return {"rope_type": "default"}
-        for table in _candidates(inv, divided):
-            rope = Rope(
-                plain.theta,
-                plain.dim,
-                "llama3",
-                table["factor"],
-                table["low_freq_factor"],
-                table["high_freq_factor"],
-                table["original_max_position_embeddings"],
-            )
-            if torch.allclose(rope_frequencies(rope), inv / divided, rtol=CLOSE, atol=0):
-                return {"rope_type": "llama3", **table}
-    raise LoadError(
-        f"{name} divides its frequencies by numbers that are no scaling of Llama 3.1 ({FACTORS}), which is not supported; "
-        "choose another model."
-    )
+    if bool((divided == 1).all()):
+        return {"rope_type": "default"}
+    for table in _candidates(inv, divided):
+        rope = Rope(
+            plain.theta,
+            plain.dim,
+            "llama3",
+            table["factor"],
+            table["low_freq_factor"],
+            table["high_freq_factor"],
+            table["original_max_position_embeddings"],
+        )
+        if torch.allclose(rope_frequencies(rope), inv / divided, rtol=CLOSE, atol=0):
+            return {"rope_type": "llama3", **table}
+    return None
 
 
 def _candidates(inv: torch.Tensor, divided: torch.Tensor) -> list[dict[str, Any]]:

@@ -184,16 +184,17 @@ def _read_shape(state: FileState) -> GgufShape:
 
 def _config(header: GgufHeader, name: str) -> GgufConfig:
     """The config of a model, with the factors of its rotation."""
-    one = header.tensors.get(FACTORS)
-    factors = None
-    if one is not None:
+    factors: dict[str, torch.Tensor] = {}
+    for tensor in FACTORS:
+        if (one := header.tensors.get(tensor)) is None:
+            continue
         if one.numbers > MOST_PAIRS or one.type not in ("F32", "F16"):
             raise LoadError(
-                f"{name} stores {FACTORS} as {one.numbers} numbers of the type {one.type}; it is damaged."
+                f"{name} stores {tensor} as {one.numbers} numbers of the type {one.type}; it is damaged."
             )
         data = np.fromfile(one.path, np.uint8, one.size, offset=one.start)
-        factors = torch.empty(1, one.numbers, device="cpu")
-        unpack_rows(data.reshape(1, -1), one.type, factors)
+        factors[tensor] = torch.empty(1, one.numbers, device="cpu")
+        unpack_rows(data.reshape(1, -1), one.type, factors[tensor])
     return config_from_header(header, name, factors)
 
 
