@@ -19,10 +19,11 @@ from decodescope.app.runs.forks import admit_files
 from decodescope.app.runs.record_stream import RecordStream
 from decodescope.app.runs.run_service import MOST_NEW, RunService, without_target
 from decodescope.engine.core.roles import TARGET
-from decodescope.engine.trace.records.events import Step
+from decodescope.engine.trace.records.events import Step, ThinnedMass
 from decodescope.lab.cache.attention import attention_rows, attention_shares, received_attention
 from decodescope.lab.cache.eviction_scores import eviction_scores
-from decodescope.lab.cache.lifetimes import KEPT, WORDS, EntryLifetimes, cache_overlap, mass_fractions
+from decodescope.lab.cache.lifetimes import KEPT, WORDS, EntryLifetimes, cache_overlap
+from decodescope.lab.cache.mass import mass_fractions, recorded_mass, thinning_note, whole_mass
 from decodescope.lab.cache.needle import LONGEST, find_text, span_lifetime
 
 from .hardware import answer_for_run
@@ -142,7 +143,9 @@ def _overview(request: Request, channel: RecordStream, lives: EntryLifetimes) ->
     i = _step_param(request, lives)
     columns = min(_int_param(request, "columns", COLUMNS, 1, COLUMNS), max(40, 60_000 // lives.rows))
     step = step_at(channel, i)
-    map_ = lives.binned_map(i, columns, _attention_mass(step, lives), _read_entries(step, lives))
+    drawn = _attention_mass(step, lives)
+    whole = None if drawn is None else whole_mass(drawn, lives.held_mask(i))
+    map_ = lives.binned_map(i, columns, whole, _read_entries(step, lives))
     width, across = map_["bin"], map_["columns"]
     mass, read = (_encode_base64(map_[name]) if name in map_ else None for name in ("mass", "read"))
     starts = range(0, across * width, width)
@@ -158,6 +161,7 @@ def _overview(request: Request, channel: RecordStream, lives: EntryLifetimes) ->
         "kept": _encode_base64(map_["kept"]),
         "now": _encode_base64(map_["now"].astype(np.uint8)),
         "mass": mass,
+        "thinned": thinning_note(drawn),
         "read": read,
         "merged": None if merged is None else _encode_base64(merged.astype(np.uint8)),
         "packed": min(lives.fates.packed_length(i), lives.length[i]),
@@ -191,7 +195,7 @@ def _head_entries(request: Request, channel: RecordStream, lives: EntryLifetimes
     first = _int_param(request, "from", 0, 0, n)
     last = min(n, first + _int_param(request, "many", ENTRIES, 1, ENTRIES))
     mass = _attention_mass(step_at(channel, i), lives)
-    part = None if mass is None else mass_fractions(mass)[row]
+    part = None if mass is None else mass_fractions(mass, lives.held_mask(i))[row]
     left, letters = lives.eviction_steps(i)[row, first:last], lives.letters(row, i, first, last)
     entries = [
         [
@@ -266,7 +270,7 @@ def _heavy_hitters(request: Request, channel: RecordStream, lives: EntryLifetime
     recorded = list(range(lives.rows))
     if mass is not None:
         worth = np.zeros(held.shape)
-        part = mass_fractions(mass)[:, : held.shape[1]]
+        part = mass_fractions(mass, held)[:, : held.shape[1]]
         worth[:, : part.shape[1]] = part
     elif seen is not None:
         recorded = [k for k in range(lives.rows) if not np.isnan(seen[k]).any()]
@@ -438,10 +442,11 @@ def _step_param(request: Request, lives: EntryLifetimes) -> int:
     return _int_param(request, "step", lives.count - 1, 0, lives.count - 1)
 
 
-def _attention_mass(step: Step, lives: EntryLifetimes) -> np.ndarray | None:
-    """uint8 [layers, heads, n] of attention that the entries have drawn by this step, if it was recorded."""
-    mass = next((x.mass for x in step.cache if x.lane == "target"), None)
-    return mass if mass is not None and mass.shape[:2] == (lives.layers, lives.heads) else None
+def _attention_mass(step: Step, lives: EntryLifetimes) -> np.ndarray | ThinnedMass | None:
+    """The map of attention that the entries have drawn by this step, whole or thinned, if it was recorded."""
+    mass = recorded_mass(next((x for x in step.cache if x.lane == "target"), None))
+    rows = mass.means if isinstance(mass, ThinnedMass) else mass
+    return mass if rows is not None and rows.shape[:2] == (lives.layers, lives.heads) else None
 
 
 def _read_entries(step: Step, lives: EntryLifetimes) -> np.ndarray | None:
@@ -459,7 +464,8 @@ def _mass_history(
     steps = sorted({*range(first, last + 1, every), last})
     columns, some = [], False
     for i in steps:
-        mass = _attention_mass(record(i), lives)
+        drawn = _attention_mass(record(i), lives)
+        mass = None if drawn is None else whole_mass(drawn)
         some |= mass is not None
         flat = (
             np.zeros(lives.rows, np.uint8)

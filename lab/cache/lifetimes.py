@@ -260,7 +260,7 @@ class EntryLifetimes:
         Per row and column it has the share that is held, whether something left in this step, the largest mass of the held
         entries, and the share that was read.
 
-        uint8 [rows, columns] each; mass, read: uint8 [layers, heads, n] as recorded, or None
+        uint8 [rows, columns] each; mass, read: uint8 [layers, heads, n], or None
         """
         n = self.length[i]
         width = max(1, -(-n // max(1, columns)))
@@ -356,22 +356,6 @@ class EntryLifetimes:
             [range(k, min(k + every, self.count)) for k in range(0, self.count, every)]
         )
         return {"every": [every], "step": at, **columns, "evicted": lost, **missed}
-
-
-def relative_mass(mass: np.ndarray) -> np.ndarray:
-    """float [rows, n]: the attention of each entry of a layer and KV head, as a share of the layer's largest.
-
-    mass: uint8 [layers, heads, n] as recorded: 0 if evicted, else 1 + 254 sqrt(share of the largest of the layer)
-    """
-    return (np.maximum(mass.reshape(mass.shape[0] * mass.shape[1], -1).astype(np.float64) - 1, 0) / 254) ** 2
-
-
-def mass_fractions(mass: np.ndarray) -> np.ndarray:
-    """float [rows, n]: each entry's part of the attention drawn by the entries that a row holds; mass as for
-    `relative_mass`."""
-    worth = relative_mass(mass)
-    fractions: np.ndarray = worth / np.maximum(worth.sum(1, keepdims=True), 1e-30)
-    return fractions
 
 
 def cache_overlap(a: EntryLifetimes, i: int, b: EntryLifetimes, j: int) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from decodescope.engine.core.arguments import check_whole_number
 from decodescope.engine.trace import Step, Trace, TraceError
 from decodescope.engine.trace.records.parts import part_description as says
 from decodescope.engine.trace.records.parts import zones
-from decodescope.lab.cache.lifetimes import KEPT, WORDS, EntryLifetimes, relative_mass
+from decodescope.lab.cache.lifetimes import KEPT, WORDS, EntryLifetimes
+from decodescope.lab.cache.mass import recorded_mass, relative_mass, thinning_note
 from decodescope.lab.formatting.numbers import f
 from decodescope.lab.formatting.tokens import visible_token
 
@@ -86,12 +87,12 @@ def _add_step_record(
         )
         why.agrees = not safe and not (free < entry.position).any()
         return why
-    scores = _entry_scores(trace, entry, i)
+    scores = _entry_scores(trace, entry, row, i)
     why.agrees = False if safe else None
     if scores is None:
         why.lines.append(ExplanationLine("The scores that it went by are not in the record."))
         return why
-    score, after = scores
+    score, after, thinned = scores
     cut = min((float(after[q]) for q in free), default=None)
     weighed = says(trace.header, "policy").get("column", "")
     what = f"its {weighed}" if weighed else "its score"
@@ -104,6 +105,8 @@ def _add_step_record(
     words = (
         "What it was worth, compared with the kept entries. Scores are recorded after a step, in 255 shades."
     )
+    if thinned:
+        words += f" This map was thinned: {thinned}."
     why.lines.append(ExplanationLine(words, tuple(sums)))
     return why
 
@@ -134,13 +137,16 @@ def _format_steps(steps: np.ndarray) -> str:
     return ", ".join(map(str, steps[:8].tolist())) + (", ..." if len(steps) > 8 else "")
 
 
-def _entry_scores(trace: Trace, entry: CacheEntry, i: int) -> tuple[float, np.ndarray] | None:
-    """The mass of the entry before step i, and float [n] of all positions of its KV head after it.
-    Both are shares of the layer's largest."""
+def _entry_scores(trace: Trace, entry: CacheEntry, row: int, i: int) -> tuple[float, np.ndarray, str] | None:
+    """The mass of the entry of a row before step i, and float [n] of all positions of its KV head after it,
+    both as shares of the layer's largest, and how a thinned map is to be read."""
     before = trace.prefill if i == 0 else trace.steps[i - 1]
     records = [] if before is None else [before, trace.steps[i]]
-    masses = [c.mass for one in records for c in one.cache if c.lane == "target" and c.mass is not None]
-    if len(masses) < 2 or entry.position >= masses[0].shape[2]:
+    changes = [change for one in records for change in one.cache if change.lane == "target"]
+    masses = [mass for change in changes if (mass := recorded_mass(change)) is not None]
+    if len(masses) < 2:
         return None
-    one, other = (relative_mass(mass)[entry.layer * mass.shape[1] + entry.head] for mass in masses)
-    return float(one[entry.position]), other
+    one, other = (relative_mass(mass)[row] for mass in masses)
+    return (
+        None if entry.position >= len(one) else (float(one[entry.position]), other, thinning_note(masses[0]))
+    )

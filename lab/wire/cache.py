@@ -8,6 +8,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from decodescope.engine.trace.records.events import CacheChange, Header, Prefill
+from decodescope.lab.cache.mass import recorded_mass, thinning_note, whole_mass
 
 MAP = 1 << 16  # entries of a map that is sent
 
@@ -37,12 +38,15 @@ def encode_cache(header: Header, change: CacheChange, read: int, before: Prefill
 
 
 def encode_cache_maps(change: CacheChange) -> dict[str, str]:
-    """The maps in base64, by row (layer x KV head) and position. A map with more than MAP entries is left out.
-    mass: a byte each, the share of attention; seen: a bit each, the first the highest, what the last pass of a policy that
-    selects has read."""
+    """The maps in base64, by row (layer x KV head) and position.
+    mass: a byte each, the share of attention; of more than MAP entries the largest of each stretch of neighbours, all equally
+    long, so that the stretches of a row say how long; thinned: how a thinned map is to be read; seen: a bit each, the first the
+    highest, what the last pass of a policy that selects has read, left out above MAP entries."""
     packed = {}
-    if _is_sendable(change.mass):
-        packed["mass"] = _encode_base64(change.mass)
+    if (mass := recorded_mass(change)) is not None:
+        packed["mass"] = _encode_base64(_stretch_maxima(whole_mass(mass)))
+        if note := thinning_note(mass):
+            packed["thinned"] = note
     if _is_sendable(change.read):
         packed["seen"] = _encode_base64(np.packbits(change.read.astype(bool)))
     return packed
@@ -50,7 +54,20 @@ def encode_cache_maps(change: CacheChange) -> dict[str, str]:
 
 def has_cache_map(change: CacheChange) -> bool:
     """Whether there is a map for it."""
-    return _is_sendable(change.mass) or _is_sendable(change.read)
+    return recorded_mass(change) is not None or _is_sendable(change.read)
+
+
+def _stretch_maxima(mass: np.ndarray) -> np.ndarray:
+    """uint8 [layers, heads, stretches]: the map itself up to MAP entries, else the largest number of each stretch."""
+    layers, heads, n = mass.shape
+    if mass.size <= MAP:
+        return mass
+    most = max(1, MAP // (layers * heads))
+    stretches = -(-n // -(-n // most))
+    length = -(-n // stretches)  # the shortest that gives as many: a page finds it by the same division
+    padded = np.pad(mass, ((0, 0), (0, 0), (0, stretches * length - n)))
+    maxima: np.ndarray = padded.reshape(layers, heads, stretches, length).max(3)
+    return maxima
 
 
 def _is_sendable(array: np.ndarray | None) -> TypeGuard[np.ndarray]:

@@ -155,7 +155,7 @@ def test_fields_keep_as_many_layers_as_there_is_room_for(monkeypatch: pytest.Mon
     assert fields.attention is fields.layers is fields.positions is None and fields.hidden_norm.size
 
 
-def test_the_mass_that_a_policy_keeps_is_recorded_with_decisions_up_to_a_size(
+def test_the_mass_that_a_policy_keeps_is_recorded_with_decisions_and_thinned_above_a_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def masses(level: str, policy: object) -> list[np.ndarray | None]:
@@ -174,6 +174,17 @@ def test_the_mass_that_a_policy_keeps_is_recorded_with_decisions_up_to_a_size(
     assert masses("summary", h2o) == masses("decisions", "keep_all") == [None] * 12
     monkeypatch.setitem(recorder.MASS, "decisions", few[4].size)
     assert [x is None for x in masses("decisions", h2o)] == [i > 4 for i in range(12)]
+    changes = [
+        step.cache[0] for step in toys.decode(toys.method(policy=h2o), count=12, level="decisions").sink.steps
+    ]
+    assert [x.thinned_mass is None for x in changes] == [i <= 4 for i in range(12)], (
+        "above the size a thinned map takes its place"
+    )
+    for change, whole in zip(changes[5:], few[5:], strict=True):
+        found = change.thinned_mass.whole(whole > 0)
+        assert found.shape == whole.shape and ((found > 0) == (whole > 0)).all()
+        exact = np.take_along_axis(whole, np.maximum(change.thinned_mass.heavy, 0), 2)
+        assert (change.thinned_mass.shares == exact * (change.thinned_mass.heavy >= 0)).all()
 
 
 @pytest.mark.parametrize("layers", [[], [3], [-1], [0, 7]])

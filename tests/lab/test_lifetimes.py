@@ -18,9 +18,9 @@ from decodescope.lab.cache.lifetimes import (
     KEPT,
     EntryLifetimes,
     cache_overlap,
-    mass_fractions,
     position_ranges,
 )
+from decodescope.lab.cache.mass import mass_fractions
 from decodescope.lab.cache.needle import find_text, span_lifetime, text_lifetime
 from decodescope.lab.figures import attention
 

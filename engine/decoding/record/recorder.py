@@ -36,8 +36,9 @@ from ..bases.state import Move, State
 from ..values import ranking
 from ..values.draft import Draft, Verdict
 from ..values.tops import near_ties, token_probabilities, tops_record, tops_without_draft
+from .mass_map import record_mass
 
-# numbers of one map of attention mass, by level; a larger one is left out
+# numbers of one map of attention mass, by level; a larger one is thinned to as many
 MASS = {"summary": 0, "decisions": 1 << 14, "full": 1 << 20}
 LAWS = 1 << 18  # numbers of the distributions that "full" keeps of one step
 # weights that "full" keeps of one step: of the asked layers as many, from the first on, as fit
@@ -252,8 +253,8 @@ class Recorder:
             change.shared = np.array([(x.parent, x.first, x.stop, x.refs) for x in nodes], np.int32)
             change.shared_bytes = entry * sum((x.refs - 1) * (x.stop - x.first) for x in nodes)
         entries = len(cache.layers) * spec.n_kv_heads * cache.length
-        if lane.policy.column and entries <= MASS[self.level]:
-            change.mass = column_map(lane)
+        if lane.policy.column:
+            change.mass, change.thinned_mass = record_mass(lane, MASS[self.level])
         alone = cache.layers[0].kv.shape[1] == 1  # of several texts each reads what is its own
         if alone and lane.board is not None and lane.board.chosen and entries <= MASS[self.level]:
             change.read = lane.board.read_map(cache.layers).to(torch.uint8).cpu().numpy()
@@ -422,22 +423,6 @@ def _head_lengths(store: LayerStore, spec: ModelSpec) -> list[int]:
         return [store.n] * spec.n_kv_heads
     lengths = store.lengths
     return lengths + [store.n] * (spec.n_kv_heads - len(lengths))
-
-
-def column_map(lane: Lane) -> np.ndarray:
-    """uint8 [L, H_kv, n]: the column that the policy shows, by original position: 0 where evicted, else 1 + 254 sqrt(share)."""
-    cache = lane.cache
-    shown = np.zeros((len(cache.layers), lane.decoder.spec.n_kv_heads, cache.length), dtype=np.uint8)
-    for i, store in enumerate(cache.layers):
-        worth = store.column(lane.policy.column)[0].double()
-        if not worth.numel():
-            continue
-        at = store.positions()[0].expand(len(worth), -1)
-        worth = worth.masked_fill(at < 0, 0)
-        share = (1 + 254 * (worth / worth.max().clamp_min(1e-30)).sqrt()).to(torch.uint8)
-        head, slot = (at >= 0).nonzero(as_tuple=True)
-        shown[i][head.cpu().numpy(), at[head, slot].cpu().numpy()] = share[head, slot].cpu().numpy()
-    return shown
 
 
 def _add_strategy_records(step: Step, move: Move) -> list[int]:

@@ -35,6 +35,7 @@ from ..records.evidence import Telling
 from ..records.passes import SIGNS
 from ..records.prompt_cut import validate_cut
 from ..records.reference import ReferenceRecord
+from ..records.thinned_mass import validate_thinned
 from ..records.weight_reports import validate_reports
 from ..values.formula import FormulaError, formula, relation, sentence
 from ..values.limits import TEXTS, TraceError
@@ -359,6 +360,8 @@ def _validate_cache_change(change: CacheChange, where: str) -> None:  # noqa: C9
         validate_range(change.head_bytes, 0, change.held_bytes, f"{where}.head_bytes")
     if change.mass is not None:
         validate_array(change.mass, f"{where}.mass", 3, "u")
+    if change.thinned_mass is not None:
+        validate_thinned(change.thinned_mass, f"{where}.thinned_mass")
     if change.merged is not None or change.merged_by is not None:
         _validate_merged(change, where)
     if change.shared is not None or change.shared_bytes is not None:

@@ -56,6 +56,7 @@ from .head_plan import Plan as Plan
 from .passes import Pass as Pass
 from .prompt_cut import Cut as Cut
 from .reference import ReferenceRecord
+from .thinned_mass import ThinnedMass as ThinnedMass
 from .weight_reports import Made as Made
 
 SCHEMA = "2.0"
@@ -261,11 +262,12 @@ class CacheChange:
     mass:        uint8 [L, H_kv, n] share of accumulated attention by original position, if a policy keeps it and the map has at
                  most 16,384 numbers (level "decisions") or 1,048,576 ("full"); 0 if evicted, else 1 + 254 * sqrt(mass / largest
                  of the layer)
+    thinned_mass: the same of a larger map, in as many numbers: the heaviest entries one by one, the others in blocks
     shared:      int32 [N, 4] (node before it or -1, first position, the one behind the last, texts that read it) of texts that
                  share entries; shared_bytes: the additional size of separate caches for all texts
     reference:      what the reference run found, if the header has `reference`
-    read:        uint8 [L, H_kv, n], if its last pass did not read all: 1 for entries that it has read or written; kept as
-                 `mass` is
+    read:        uint8 [L, H_kv, n], if its last pass did not read all: 1 for entries that it has read or written; recorded
+                 within the same limits as `mass`, and left out above
     packed:      what KV compression packed;  kept_packed: if it packs, bytes of the entries that are held, packed ones as
                  packed
     augmented:   entries in addition to those of the text, from here on; only `held_bytes` counts them
@@ -299,6 +301,7 @@ class CacheChange:
     plan: Plan | None = None
     lacks: list[int] | None = None
     freed: list[list[int]] | None = None
+    thinned_mass: ThinnedMass | None = None
 
     def kept_bytes(self, read: int) -> int:
         """Bytes of the entries that are held, counted as `full_bytes` counts those of all `read` tokens, or as packed."""

@@ -189,6 +189,7 @@ function mapCaption(map, marked) {
       + "to that too, and nothing evicts it." : "",
     marked ? "Triangles below: the text that was found." : "",
     map.mass ? "" : "How much attention an entry drew is not recorded in this step.",
+    map.thinned ? `The map of attention was thinned: ${map.thinned}.` : "",
   ].filter(Boolean).join(" ");
 }
 

@@ -63,10 +63,12 @@ export class Store {
     return this.map;
   }
 
-  /** Attention mass at step i where it was recorded: bytes [row, position] of `width` positions. */
+  /** Attention mass at step i where it was recorded: bytes [row, stretch of `long` positions], `width` to a row. */
   massAt(i) {
-    return this.unpacked(i, "mass", this.masses,
-      (bytes) => Object.assign(bytes, { width: bytes.length / this.map.rows }));
+    return this.unpacked(i, "mass", this.masses, (bytes) => {
+      const width = bytes.length / this.map.rows;
+      return Object.assign(bytes, { width, long: Math.ceil(this.map.length(i) / width) });
+    });
   }
 
   /** Whether the last pass of step i has read the entry of a row at a position: (row, position) -> boolean; null

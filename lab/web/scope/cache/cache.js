@@ -51,7 +51,7 @@ export function cacheView(context) {
   });
   const tell = () => say(tip, !geometry || !last || cursor === null ? ""
     : columnText(geometry, cursor, last.store, last.i));
-  function paint(store, i) {
+  function paint(store, i, { thinned }) {
     const map = store.map, mass = store.massAt(i), read = store.seenAt(i), c = (colours ||= mapInks(element)),
       g = (geometry = cellsOf(map, i, wide, row)), zones = row === null ? zonesOf(store, i, g.length) : [];
     const pen = sheet(canvas, g.right, g.end + (zones.length ? 22 : 2)),
@@ -61,14 +61,14 @@ export function cacheView(context) {
     rowsAndZones(pen, g, map.heads, zones, c);
     const { text, block } = store.columns(i);
     columnWords(pen, g, text, differ, c);
-    const weighs = store.head.parts.policy?.column, { bin } = g;
+    const { bin } = g;
     say(note,
       [mass ? "stronger: more attention" : evicts ? "strong: kept" : "", evicts ? `faint: ${map.went}` : "",
         read ? `${evicts || mass ? "pale" : "strong: read; pale"}: kept, not read in this step` : "",
         recent.some(Boolean) ? `outlined: ${bin > 1 ? "some " : ""}${map.went} in this step` : "",
         evicts && !mass ? "ticks: in how many rows an entry is kept" : mass ? "ticks: share of attention" : "",
         bin > 1 ? `one column is ${bin} positions: as high as the share that is kept, as strong as the largest of them`
-          : "", !mass && weighs && store.whole(i) ? `how much ${weighs} an entry drew is not recorded here` : "",
+          : "", thinned,
         block ? `positions ${block[0]} to ${block[1] - 1} are left out: they are the block, which each pass feeds` : "",
         row === null ? "click a row to enlarge it" : ""].filter(Boolean).join("; "));
     set(canvas, {
@@ -106,7 +106,7 @@ export function cacheView(context) {
       if (as === seen) return;
       seen = as;
       if (tabled) twin.replaceChildren(cacheTable(map, i, rowsOf(map, row), store.columns(i).at)), say(note, "");
-      else paint(store, i);
+      else paint(store, i, target);
       tell();
     },
   };
