@@ -39,7 +39,7 @@ def column_shares(lane: Lane) -> tuple[np.ndarray, np.ndarray]:
         worth = worth.masked_fill(at < 0, 0)
         share = (worth / worth.max().clamp_min(1e-30)).cpu().numpy()
         head, slot = (at >= 0).nonzero(as_tuple=True)
-        rows, places, slots = head.cpu().numpy(), at[head, slot].cpu().numpy(), slot.cpu().numpy()
-        shares[i][rows, places] = share[rows, slots]
+        rows, places = head.cpu().numpy(), at[head, slot].cpu().numpy()
+        shares[i][rows, places] = share[rows, slot.cpu().numpy()]
         held[i][rows, places] = True
     return shares, held

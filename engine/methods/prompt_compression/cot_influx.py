@@ -15,7 +15,6 @@ from decodescope.engine.model.heads.cot_influx import ShotPolicies
 from decodescope.engine.model.heads.files import missing_reason
 from decodescope.engine.model.heads.relevance import center_embeddings
 from decodescope.engine.trace.records.events import Cut
-from decodescope.engine.trace.records.prompt_cut import shorten
 
 from .shared.shots import find_shots
 from .shared.units import PromptText, tokens_to_read
@@ -82,4 +81,4 @@ class CoTInflux(PromptCompression):
             scores[a:b] = 1.0 if self.whole_examples else by_token[i].cpu().numpy()
             due += int((scores[a:b] >= 0.5).sum())
         due = int(shown.stays.sum()) + min(due, room)
-        return None if due == text.n else shorten(scores, shown.stays, due, out=out)
+        return None if due == text.n else text.shorten_by_character(scores, shown.stays, due, out=out)

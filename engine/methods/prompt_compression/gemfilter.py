@@ -17,9 +17,9 @@ from decodescope.engine.decoding.bases.prompt_compression import (
     tokens_from_share,
 )
 from decodescope.engine.trace.records.events import Cut
-from decodescope.engine.trace.records.prompt_cut import shorten
 
 from .shared.pooling import pool_scores
+from .shared.units import PromptText
 
 
 @component
@@ -89,7 +89,9 @@ class GemFilter(PromptCompression):
             queries = lane.read_to_layer(reading.tokens, layer, reading.between(TARGET))
             scores = self.scores(queries, lane.cache.layers[layer].k[0])
         last = np.arange(len(scores)) == len(scores) - 1
-        return shorten(scores.float().cpu().numpy(), last, self.prompt_budget, layers=[layer])
+        return PromptText(reading).shorten_by_character(
+            scores.float().cpu().numpy(), last, self.prompt_budget, layers=[layer]
+        )
 
     def scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         """float [n]: the score of each token, from the last token's queries [H, D] and all keys [H_kv, n, D].

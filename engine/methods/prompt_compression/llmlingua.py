@@ -8,11 +8,11 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.prompt_compression import UnreadPrompt
 from decodescope.engine.trace.records.events import Cut
-from decodescope.engine.trace.records.prompt_cut import part_budgets, shorten
+from decodescope.engine.trace.records.prompt_cut import part_budgets
 
 from .shared.scoring_context import ScoringContext, scorer_knob
 from .shared.surprise import surprise_by_piece, token_surprise
-from .shared.units import PromptText, question_knob, tokens_to_read
+from .shared.units import PromptText, question_knob, tokens_to_read, unit_scores
 
 
 @component
@@ -75,7 +75,7 @@ class LLMLingua(ScoringContext):
                 if self.drop_paragraphs
                 else _nothing_cut(text.n)
             )
-            return self._fine_stage(lane, reading, scores, stays, out, due)
+            return self._fine_stage(lane, reading, text, (scores, stays, out), due)
 
     def _coarse_stage(
         self, lane: Lane, reading: UnreadPrompt, text: PromptText, stays: np.ndarray, due: int
@@ -100,14 +100,17 @@ class LLMLingua(ScoringContext):
         self,
         lane: Lane,
         reading: UnreadPrompt,
-        scores: np.ndarray,
-        stays: np.ndarray,
-        out: np.ndarray,
+        text: PromptText,
+        coarse: tuple[np.ndarray, np.ndarray, np.ndarray],
         due: int,
     ) -> Cut:
-        """The cut: each segment's tokens by their loss behind the kept tokens of the segments before it."""
+        """The cut: each segment's tokens by their loss behind the kept tokens of the segments before it. coarse: scores, what
+        stays and what is out, each [n]; a character is in one segment, and kept or left as a whole."""
+        scores, stays, out = coarse
+        firsts = np.array(text.characters)
         here = np.flatnonzero(~out)
-        parts = [0, *here[self.segment :: self.segment].tolist()]
+        begins = firsts[np.searchsorted(firsts, here[self.segment :: self.segment], "right") - 1]
+        parts = sorted({0, *begins.tolist()})
         counts = part_budgets(~stays & ~out, parts, due - int(stays.sum()))
         kept, between = list(reading.front), reading.between(self.scorer)
         for first, behind, count in zip(parts, [*parts[1:], len(out)], counts, strict=True):
@@ -115,10 +118,27 @@ class LLMLingua(ScoringContext):
             at = here[(here >= first) & (here < behind)]
             losses = token_surprise(lane, kept, [reading.tokens[i] for i in at.tolist()])
             scores[at] = np.nan_to_num(losses)  # NaN of a first token, which stays
-            free = at[~stays[at]]
-            best = free[np.argsort(-scores[free], kind="stable")[:count]]
-            kept += [reading.tokens[i] for i in sorted({*best.tolist(), *at[stays[at]].tolist()})]
-        return shorten(np.nan_to_num(scores), stays, due, out=out, parts=np.array(parts, np.int32))
+            inside = slice(first, behind)
+            starts = firsts[(firsts >= first) & (firsts < behind)] - first
+            best = best_characters(scores[inside], starts, (~stays & ~out)[inside], count)
+            kept += [reading.tokens[i + first] for i in np.flatnonzero(best | stays[inside]).tolist()]
+        return text.shorten_by_character(
+            np.nan_to_num(scores), stays, due, out=out, parts=np.array(parts, np.int32)
+        )
+
+
+def best_characters(scores: np.ndarray, starts: np.ndarray, free: np.ndarray, due: int) -> np.ndarray:
+    """bool [m], the tokens of a segment that are kept for their scores: characters with the largest mean, of equals the first,
+    until `due` of the free tokens are kept. starts: the first token of each character; free: bool [m]"""
+    best = np.zeros(len(scores), bool)
+    stops = [*starts[1:].tolist(), len(scores)]
+    for u in np.argsort(-unit_scores(scores, starts.tolist(), "mean"), kind="stable").tolist():
+        if due <= 0:
+            break
+        new = free[starts[u] : stops[u]]
+        best[starts[u] : stops[u]] = new
+        due -= int(new.sum())
+    return best
 
 
 def _nothing_cut(n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -78,7 +78,7 @@ class SelectiveContext(ScoringContext):
         scores = np.nan_to_num(scores)
         unit = self.unit if text.known else "token"
         if unit == "token":
-            return shorten(scores, stays, due)
+            return text.shorten_by_character(scores, stays, due)
         starts = text.unit_starts(unit)
         units, by_unit = np.array(starts, np.int32), unit_scores(scores, starts, self.unit_score)
         return shorten(scores, stays, due, unit=unit, units=units, worth=by_unit)

@@ -19,9 +19,9 @@ from decodescope.engine.decoding.bases.prompt_compression import (
 )
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.records.events import Cut
-from decodescope.engine.trace.records.prompt_cut import shorten
 
 from .shared.pooling import pool_scores
+from .shared.units import PromptText
 
 DRAFT = "draft"
 WEIGHTS = 1 << 25  # attention weights of one pass held at a time
@@ -114,7 +114,7 @@ class SpecPC(PromptCompression):
             weights, ahead = self._read_attention(lane, reading, layers)
         scores = pool_scores(weights, self.kernel, "max").cpu().numpy()
         last = np.arange(len(scores)) >= len(scores) - self.window
-        return shorten(
+        return PromptText(reading).shorten_by_character(
             scores, last, self.prompt_budget, near=self.neighbours, layers=layers, lookahead=ahead or None
         )
 

@@ -21,7 +21,7 @@ class Cut:
     """What prompt compression left of the prompt: the target read only these tokens.
 
     kept:    int32 [k], ascending: places in the header's prompt of the tokens that were read, including the last
-    unit:    what was chosen as a whole: "token", "phrase" or "sentence"
+    unit:    what was chosen as a whole: "token", "character" (of several tokens), "phrase" or "sentence"
     positions: "compact": token i of `kept` was read at position i, and the text continues at k; `n` of steps, evictions and all
              other positions count these
     layers:  the layers that were used to choose, of the lane that scored
@@ -33,7 +33,7 @@ class Cut:
     budget:  tokens to read, including those that always stay
     units:   int32 [u], the first token of each unit, if units are not single tokens;  worth: float32 [u], the score of each
     parts:   int32 [s], the first token of each part of the prompt with its own share of the budget, if there are several
-    near:    tokens kept around a chosen one, itself counted, the nearest first
+    near:    units kept around a chosen one, itself counted, the nearest first
     """
 
     kept: np.ndarray
@@ -86,16 +86,16 @@ def reasons_under_budget(cut: Cut, budget: int) -> np.ndarray:
     assert cut.reason is not None and cut.scores is not None
     n = len(cut.reason)
     reason = np.where(cut.reason >= STAYS, cut.reason, LEFT).astype(np.uint8)
-    starts = [*range(n)] if cut.units is None else cut.units.tolist()
+    starts = [*range(n + 1)] if cut.units is None else [*cut.units.tolist(), n]
     worth = cut.scores if cut.worth is None else cut.worth
-    stops, bounds = [*starts[1:], n], [0] if cut.parts is None else cut.parts.tolist()
+    bounds = [0] if cut.parts is None else cut.parts.tolist()
     dues = part_budgets(reason == LEFT, bounds, budget - int((reason == STAYS).sum()))
     order = np.argsort(-worth, kind="stable")
     for first, behind, due in zip(bounds, [*bounds[1:], n], dues, strict=True):
         for u in (u for u in order.tolist() if first <= starts[u] < behind):
             if due <= 0:
                 break
-            due -= _take_unit(reason, starts[u], stops[u], cut.near, due)
+            due -= _take_unit(reason, starts, u, cut.near, due)
     return reason
 
 
@@ -107,17 +107,15 @@ def part_budgets(free: np.ndarray, bounds: Sequence[int], due: int) -> list[int]
     return [b - a for a, b in pairwise(at)]
 
 
-def _take_unit(reason: np.ndarray, start: int, stop: int, near: int, due: int) -> int:
-    """Take the unit from `start` to `stop`, of a single token also its neighbours: how many came that had not."""
-    if stop - start > 1 or near == 1:
-        new = np.flatnonzero(reason[start:stop] == LEFT) + start
-        reason[new] = SCORE
-        return len(new)
+def _take_unit(reason: np.ndarray, starts: Sequence[int], u: int, near: int, due: int) -> int:
+    """Take unit u and its neighbours, each as a whole: how many tokens came that had not. starts: the first token of each unit,
+    and the number of tokens"""
     taken = 0
-    for at in _neighbours(start, near, len(reason)):
-        if taken < due and reason[at] == LEFT:
-            reason[at] = SCORE if at == start else NEAR
-            taken += 1
+    for v in _neighbours(u, near, len(starts) - 1):
+        if taken < due:
+            new = np.flatnonzero(reason[starts[v] : starts[v + 1]] == LEFT) + starts[v]
+            reason[new] = SCORE if v == u else NEAR
+            taken += len(new)
     return taken
 
 

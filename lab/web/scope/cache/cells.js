@@ -59,7 +59,8 @@ export function paintCells(pen, { length, left, room, bin, columns, rows, tall, 
         const gone = map.at[cell + p];
         if (gone > i) {
           kept++;
-          const worth = mass ? (mass[k * mass.width + ((p / mass.long) | 0)] - 1) / 254 : 0.62, unread = seen && !seen(k, p);
+          const worth = mass ? (mass[k * mass.width + ((p / mass.long) | 0)] - 1) / 254 : 0.62;
+          const unread = seen && !seen(k, p);
           most = Math.max(most, unread ? worth * UNREAD : worth);
         } else if (gone === i) now++;
       }

@@ -33,13 +33,12 @@ export function recut({ reason, scores, units, worth, parts, near }, budget) {
     let left = share(behind) - share(first);
     for (const u of order) {
       if (left <= 0) break;
-      const start = starts[u], stop = starts[u + 1] ?? n;
-      if (start < first || start >= behind) continue;
-      if (stop - start > 1 || near === 1)
-        for (let i = start; i < stop; i++) fates[i] === OUTSIDE && (fates[i] = BY_SCORE, left--);
-      else
-        for (const i of placesAround(start, near, n))
-          if (left > 0 && fates[i] === OUTSIDE) (fates[i] = i === start ? BY_SCORE : BY_PLACE), left--;
+      if (starts[u] < first || starts[u] >= behind) continue;
+      for (const v of placesAround(u, near, starts.length)) {
+        if (left <= 0) break;
+        for (let i = starts[v]; i < (starts[v + 1] ?? n); i++)
+          if (fates[i] === OUTSIDE) (fates[i] = v === u ? BY_SCORE : BY_PLACE), left--;
+      }
     }
   });
   return fates;
