@@ -15,7 +15,7 @@ def command_parsers() -> dict[str, argparse.ArgumentParser]:
 
 def _walk(parser: argparse.ArgumentParser, name: str) -> Iterator[tuple[str, argparse.ArgumentParser]]:
     below = [x for x in parser._actions if isinstance(x, argparse._SubParsersAction)]
-    if not below:
+    if name and not any(x.required for x in below):
         yield name, parser
     for action in below:
         for word, sub in action.choices.items():

@@ -118,7 +118,10 @@ def build_parser() -> Parser:  # noqa: PLR0915
     _add_new_options(
         command("new", "commands.new", "new", "write a part of your own, and its test, to begin from")
     )
-    _add_json_option(command("models", "commands.models", "models", "list the models that need no download"))
+    sub = _add_json_option(
+        command("models", "commands.models", "models", "list the models that need no download, or fetch one")
+    )
+    _add_model_commands(command, sub.add_subparsers(dest="way", metavar="get|show", parser_class=Parser))
     sub = command("hardware", "commands.hardware", "hardware", "show what was measured of this machine")
     sub.add_argument("--refresh", action="store_true", help="measure again")
     sub.add_argument(
@@ -235,6 +238,21 @@ def build_parser() -> Parser:  # noqa: PLR0915
         )
     )
     return top
+
+
+def _add_model_commands(command: Callable[..., Parser], ways: Any) -> None:
+    sub = command("get", "commands.models", "get", "fetch a model; its size and licence are said first", ways)
+    sub.add_argument(
+        "name",
+        metavar="NAME",
+        help="smollm2-135m-instruct, an id of the hub, or ID:FILE of a GGUF file there",
+    )
+    _add_json_option(sub)
+    sub = command(
+        "show", "commands.models", "show", "print the shape of a model, or what fetching it takes", ways
+    )
+    sub.add_argument("name", metavar="M", help=MODEL)
+    _add_json_option(sub)
 
 
 def _add_check_options(sub: Parser) -> None:

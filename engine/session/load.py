@@ -55,7 +55,12 @@ from decodescope.engine.model.checkpoint.weights import (
     read_adapter,
     weight_files,
 )
-from decodescope.engine.model.fetched.catalogue import FETCHABLE, find_fetchable, is_fetched, model_path
+from decodescope.engine.model.fetched.catalogue import (
+    fetchable_models,
+    find_fetchable,
+    is_fetched,
+    model_path,
+)
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.executor import EngineFault, catch_device_faults
 from decodescope.engine.model.heads.base import Head
@@ -72,9 +77,14 @@ DTYPES = {
 }
 WHOLE = 64 << 20  # files up to this size are hashed whole, larger ones by their ends and length
 EDGE = 1 << 20
+HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 HUB_FILE = re.compile(
     r"([\w-][\w.-]*/[\w-][\w.-]*):((?:[\w-][\w.-]*/){0,3}[\w-][\w.-]*\.gguf)"
 )  # of a hub's repository
+
+# what is fetched of a repository of the hub
+TEXT_FILES = ("*.json", "chat_template.jinja")
+WEIGHT_FILES = "model*.safetensors"
 
 
 @dataclass
@@ -413,7 +423,7 @@ def _find_folder(name_or_path: str | Path) -> tuple[str, Path]:
         file = fetch_gguf(inside[1], inside[2])
         return model_name(file), derived_folder(file)
     if _is_path(name_or_path):
-        hub = isinstance(name_or_path, str) and re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name)
+        hub = isinstance(name_or_path, str) and HUB_ID.fullmatch(name)
         if not hub:
             raise LoadError(f"There is no folder {path_shown(name)}; {_model_advice()}")
     elif not re.fullmatch(r"[\w-][\w.-]*", name):
@@ -437,8 +447,8 @@ def fetch(name: str) -> Path:
     """
     from huggingface_hub import snapshot_download
 
-    texts = ["*.json", "chat_template.jinja"]
-    with _hub_refusals(name):
+    texts = list(TEXT_FILES)
+    with hub_refusals(name):
         folder = Path(snapshot_download(name, allow_patterns=texts, ignore_patterns=["*/*"]))
         try:
             describe(folder, name)
@@ -448,10 +458,8 @@ def fetch(name: str) -> Path:
             if bare and (file := _only_gguf(name, folder)):
                 return fetch_gguf(name, file)
             raise
-        folder = Path(
-            snapshot_download(name, allow_patterns=[*texts, "model*.safetensors"], ignore_patterns=["*/*"])
-        )
-        if not any(folder.glob("model*.safetensors")) and (file := _only_gguf(name, folder)):
+        folder = Path(snapshot_download(name, allow_patterns=[*texts, WEIGHT_FILES], ignore_patterns=["*/*"]))
+        if not any(folder.glob(WEIGHT_FILES)) and (file := _only_gguf(name, folder)):
             return fetch_gguf(name, file)
         return folder
 
@@ -461,7 +469,7 @@ def fetch_gguf(name: str, file: str) -> Path:
     from huggingface_hub import hf_hub_download
 
     inner, _, last = file.rpartition("/")
-    with _hub_refusals(f"{name}:{file}"):
+    with hub_refusals(f"{name}:{file}"):
         paths = [Path(hf_hub_download(name, f"{inner}/{x}".lstrip("/"))) for x in parts_of(last)]
     return paths[0]
 
@@ -485,7 +493,7 @@ def _only_gguf(name: str, folder: Path) -> str:
 
 
 @contextlib.contextmanager
-def _hub_refusals(name: str) -> Iterator[None]:
+def hub_refusals(name: str) -> Iterator[None]:
     """Turns what the hub answers into a LoadError that names what was asked for."""
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError
 
@@ -505,9 +513,10 @@ def _hub_refusals(name: str) -> Iterator[None]:
 
 def _model_advice() -> str:
     names = ", ".join(x.name for x in _shipped_folders()) or "none"
+    fetched = ", ".join(x.name for x in fetchable_models())
     return (
-        f"use a shipped model ({names}), one that `models get` fetches ({', '.join(x.name for x in FETCHABLE)}), a folder "
-        "(with a path separator: ./model), a GGUF file, or the id of a hub model."
+        f"use a shipped model ({names}), one that `models get` fetches ({fetched}), a folder (with a path separator: "
+        "./model), a GGUF file, or the id of a hub model."
     )
 
 

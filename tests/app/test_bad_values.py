@@ -57,6 +57,8 @@ BASE: dict[
     "measure repetition": ("--sentences", "1", "--times", "2"),
     "methods": (),
     "models": (),
+    "models get": ("lab",),
+    "models show": ("lab",),
     "new": ("sampler", "my_sampler"),
     "notebooks": ("new",),
     "price": ("lab-draft", "--machine", "here"),

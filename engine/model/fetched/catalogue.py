@@ -62,9 +62,14 @@ FETCHABLE = (
 )
 
 
+def fetchable_models() -> tuple[FetchableModel, ...]:
+    """The models of the table."""
+    return FETCHABLE
+
+
 def find_fetchable(name: str) -> FetchableModel | None:
     """The model of the table that has this name, or whose file has it; None if there is none."""
-    return next((x for x in FETCHABLE if name in x.known_names), None)
+    return next((x for x in fetchable_models() if name in x.known_names), None)
 
 
 def fetched_folder() -> Path:
@@ -84,8 +89,3 @@ def is_fetched(model: FetchableModel, folder: Path | None = None) -> bool:
         return path.is_file() and path.stat().st_size == model.bytes
     except OSError:
         return False
-
-
-def fetched_models() -> list[tuple[FetchableModel, Path]]:
-    """The models of the table that are there, each with the path of its file."""
-    return [(x, model_path(x)) for x in FETCHABLE if is_fetched(x)]

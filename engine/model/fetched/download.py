@@ -15,7 +15,7 @@ from .refusals import ConnectionCut, FetchError, FetchStopped
 if TYPE_CHECKING:
     import requests
 
-PIECE = 1 << 18  # bytes that are written at once
+PIECE = 1 << 16  # bytes that are written at once; a cut connection loses less than this
 TRIES = 5  # in a row that fetched nothing
 PAUSE_S = 2.0  # before another try
 
@@ -74,7 +74,7 @@ class FileDownload:
             try:
                 self._continue(link, settings, session)
             except ConnectionCut:
-                tries = tries + 1 if self.held <= before else 1
+                tries = tries + 1 if self.held <= before else 0
                 if tries >= TRIES:
                     raise
                 time.sleep(self.pause_s)
