@@ -286,6 +286,10 @@ class Net(nn.Module):
         """Logits [..., V] of final features [..., D]."""
         return F.linear(feature, self.model.embed_tokens.weight)
 
+    def unembed_ids(self, feature: Tensor, ids: Tensor) -> Tensor:
+        """The logits [..., K] of `unembed` for ids int64 [K] alone."""
+        return F.linear(feature, self.model.embed_tokens.weight[ids])
+
     def unembedding_rows(self, ids: Tensor) -> Tensor:
         """float [K, D]: the rows of the unembedding for ids int64 [K]."""
         return self.model.embed_tokens.weight[ids]

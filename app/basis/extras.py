@@ -12,6 +12,7 @@ NEEDS = {
     ("gallery", "course"): "notebooks",
     ("workload", "html"): "bench",
     ("measure", "html"): "bench",
+    ("train", "html"): "bench",
 }
 
 

@@ -204,6 +204,21 @@ def build_parser() -> Parser:  # noqa: PLR0915
             ways,
         )
     )
+    way = commands.add_parser(
+        "train",
+        help="train a draft head for a model",
+        description="Train a draft head for a model.",
+    )
+    ways = way.add_subparsers(dest="way", metavar="head", required=True, parser_class=Parser)
+    _add_train_options(
+        command(
+            "head",
+            "commands.train",
+            "head",
+            "train a draft head on a model's own answers to prompts; a stopped training goes on",
+            ways,
+        )
+    )
     _add_report_options(
         command("report", "commands.report", "report", "show where drafts are rejected, and what to try")
     )
@@ -831,6 +846,62 @@ def _add_repetition_options(sub: Parser) -> None:
     sub.add_argument(
         "--html", metavar="OUT", help="draw it in one HTML file: the curves, and one sentence token by token"
     )
+    _add_device_options(sub, "as torch has it")
+    _add_json_option(sub)
+
+
+def _add_train_options(sub: Parser) -> None:
+    sub.add_argument("kind", metavar="KIND", help="kind of the head, such as eagle3; see docs/heads.md")
+    sub.add_argument("--model", required=True, metavar="M", help=MODEL)
+    _add_weights_option(sub)
+    sub.add_argument(
+        "--prompts",
+        required=True,
+        metavar="FILE",
+        help="one prompt a line, or one JSON object a line in a .jsonl file; labbench: its questions",
+    )
+    sub.add_argument("--chat", action="store_true", help="put every prompt through the model's chat template")
+    sub.add_argument(
+        "--out",
+        metavar="DIR",
+        help="folder of the training; the same folder goes on with it (default: in your data, by model and kind)",
+    )
+    for name, low, high, usual, what in (
+        ("--tokens", 1, 10**9, 200_000, "tokens of answers to learn from, each as often as it is read"),
+        ("--answer-tokens", 2, 8192, 256, "longest answer"),
+        (
+            "--window",
+            8,
+            8192,
+            512,
+            "longest prompt and answer together; prompts that leave no room are left out",
+        ),
+        ("--batch-tokens", 8, TOKENS, 2048, "tokens that a step reads"),
+        ("--every", 1, TOKENS, 50, "steps between two measurements on held-out prompts"),
+        ("--seed", 0, SEEDS, 0, "of everything that is drawn"),
+    ):
+        sub.add_argument(
+            name, type=int_in_range(low, high), default=usual, metavar="N", help=f"{what} (default: {usual})"
+        )
+    for name, what in (
+        ("--rank", "rank of a map of the head (default: by kind)"),
+        ("--d-ff", "width of its feed-forward block (default: by kind and model)"),
+        ("--kept-tokens", "size of its draft vocabulary (default: 8192, at most half of the model's)"),
+    ):
+        sub.add_argument(name, type=int_in_range(1, 65536), metavar="N", help=what)
+    for name, least, most, rate, what in (
+        ("--temperature", 0.0, 5.0, 0.7, "of the answers; 0 is greedy"),
+        ("--lr", 1e-6, 1.0, 4e-3, "highest learning rate of norms and biases"),
+        ("--muon", 1e-6, 1.0, 3e-3, "highest learning rate of matrices"),
+    ):
+        sub.add_argument(
+            name,
+            type=float_in_range(least, most),
+            default=rate,
+            metavar="X",
+            help=f"{what} (default: {rate:g})",
+        )
+    sub.add_argument("--html", metavar="OUT", help="draw the training in one HTML file")
     _add_device_options(sub, "as torch has it")
     _add_json_option(sub)
 

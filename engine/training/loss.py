@@ -8,6 +8,7 @@ from torch import Tensor
 
 from decodescope.engine.model.heads.base import Head
 from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer
+from decodescope.engine.model.heads.drafting.shift import HeadShift
 
 from .adversary import Adversary
 from .guesses import draft_vocabulary_logits, head_guesses, head_logits
@@ -41,28 +42,49 @@ def loss_of(
     if head.kind == "blockwise":
         levels = [levels[int(torch.randint(len(levels), (), device="cpu"))]]
     for k, (s, x) in levels:
-        at = sample_places(x.shape[0] * x.shape[1], share, x.device)
+        at = loss_places(r, s, share)
+        if isinstance(at, Tensor) and not len(at):
+            continue  # texts so short that no guess of this level counts
         mine = x.flatten(0, 1)[at]  # [n, d]
+        feature = s.align_target(r.feature).flatten(0, 1)[at]
         if rival is not None:
             with torch.no_grad():
-                p = target.unembed(s.align_target(r.feature).flatten(0, 1)[at])
+                p = target.unembed(feature)
             total = total + rival.adversarial_loss(p, head_logits(target, head, mine))
         if head.kind in ("medusa", "blockwise", "mlp_speculator", "redrafter", "clover"):
             weight = 0.8**k if head.kind in ("medusa", "clover") else 1.0
-            total = total + weight * F.cross_entropy(
-                target.unembed(mine).float(), s.align(r.ids, s.says).flatten()[at]
-            )
+            tokens = s.align(r.ids, s.says).flatten()[at]
+            total = total + weight * F.cross_entropy(target.unembed(mine).float(), tokens)
             continue
-        law = target.unembed(s.align_target(r.feature).flatten(0, 1)[at]).float()  # [n, V]
         if isinstance(head, Eagle3Layer):
             losses = F.cross_entropy(
                 draft_vocabulary_logits(target, head, mine).float(),
-                law[:, head.ids].softmax(1),
+                target.unembed_ids(feature, head.ids).float().softmax(1),
                 reduction="none",
             )
-            total = total + 0.8**k * (losses * head.mask[law.argmax(1)]).mean()
+            best = (
+                target.unembed(feature).argmax(1) if r.best is None else s.align_target(r.best).flatten()[at]
+            )
+            total = total + 0.8**k * (losses * head.mask[best]).mean()
             continue
+        law = target.unembed(feature).float()  # [n, V]
         soft = F.cross_entropy(head_logits(target, head, mine).float(), law.softmax(1))
-        near = F.smooth_l1_loss(x.float(), s.align_target(r.feature)) if head.kind in FEATURES else None
-        total = total + (soft if near is None else 0.8**k * (0.1 * soft + near))
+        total = total + (0.8**k * (0.1 * soft + _distance(r, s, x)) if head.kind in FEATURES else soft)
     return total
+
+
+def loss_places(r: ModelStates, s: HeadShift, share: float) -> Tensor | slice:
+    """Which of the B * rows places of a level its loss is taken at: a random `share` of those whose token counts."""
+    if r.counted is None:
+        return sample_places(r.ids.shape[0] * s.rows(r.ids.shape[1]), share, r.ids.device)
+    counted = s.align(r.counted, s.says).flatten().nonzero()[:, 0]
+    return counted[sample_places(len(counted), share, counted.device)] if len(counted) else counted
+
+
+def _distance(r: ModelStates, s: HeadShift, x: Tensor) -> Tensor:
+    """Smooth L1 distance of guessed features x [B, rows, d] to the true ones, at all places whose token counts."""
+    true = s.align_target(r.feature)
+    if r.counted is None:
+        return F.smooth_l1_loss(x.float(), true)
+    counted = s.align(r.counted, s.says)
+    return F.smooth_l1_loss(x[counted].float(), true[counted])

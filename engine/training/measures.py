@@ -44,10 +44,8 @@ def measure_unrolled(
 ) -> list[list[float]]:
     """`measure` for the deeper levels 1 to levels - 1 of EAGLE and FSPAD: drafting from every `stride`-th place of int64
     [N, T] on guessed features, with the tokens of the text."""
-    hits, count = (
-        torch.zeros(levels - 1, min(RANKS, target.vocab), dtype=torch.float64, device=target.device),
-        0,
-    )
+    hits = torch.zeros(levels - 1, min(RANKS, target.vocab), dtype=torch.float64, device=target.device)
+    count = 0
     for ids in windows.split(1):
         r, store = read_states(target, ids), cast(EagleLayer | FspadLayer, head).attention.store()
         first = head(r.feature[:, :-1], r.embedded[:, 1:], 0, store)  # slot t guesses the feature of t + 1

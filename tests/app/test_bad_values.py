@@ -69,6 +69,7 @@ BASE: dict[
     "trace find": ("FILE", "first reject"),
     "trace fork": ("FILE", "--step", "1", "--trace", "new.dstrace"),
     "trace show": ("FILE",),
+    "train head": ("eagle3", *MODEL, "--prompts", "PROMPTS", "--out", "new", "--tokens", "1"),
     "workload": (*MODEL, "--prompts", "PROMPTS", "--requests", "1", "--max-new-tokens", "1"),
 }
 

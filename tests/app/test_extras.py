@@ -48,8 +48,12 @@ def said_bare(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
         ("notebooks", ["gallery", "out", EXAMPLE.stem, "--course"]),
         ("bench", ["workload", "--model", "lab", "--prompts", "prompts.txt", "--html", "out.html"]),
         ("bench", ["measure", "repetition", "--model", "lab", "--html", "out.html"]),
+        (
+            "bench",
+            ["train", "head", "eagle3", "--model", "lab", "--prompts", "prompts.txt", "--html", "out.html"],
+        ),
     ],
-    ids=["app", "gallery --course", "workload --html", "measure --html"],
+    ids=["app", "gallery --course", "workload --html", "measure --html", "train --html"],
 )
 def test_a_command_names_the_extra_that_it_needs_before_it_begins(
     extra: str, argv: list[str], tmp_path: Path

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from decodescope.engine.model.checkpoint import tokenizer
 from decodescope.engine.model.checkpoint.chat_template import (
     ChatTemplates,
     TemplateError,
@@ -339,6 +340,25 @@ def test_a_chat_has_the_ids_of_transformers(template: str, ours: Tokenizer, thei
         template
     ]
     assert any(x >= 4096 for x in due), "marks that tokenizer_config.json adds"
+
+
+def test_many_turns_have_the_ids_of_each_alone_by_few_runs_of_the_template(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours = Tokenizer.from_folder(SHIPPED / "lab")
+    turns = [f"How many are {i} and {i}?" for i in range(70)] + [
+        "Say <|im_end|> please.",
+        "Half \ud800 a pair.",
+    ]
+    alone = [ours.chat([{"role": "user", "content": x}]) for x in (turns[0], turns[69], *turns[70:])]
+    runs, run = [], tokenizer.render_each
+    monkeypatch.setattr(
+        tokenizer, "render_each", lambda source, jobs: runs.append(len(jobs)) or run(source, jobs)
+    )
+    together = ours.chat_each(turns)
+    assert [together[0], *together[69:]] == alone and len(together) == 72
+    assert sum(runs) >= 72 and len(runs) <= 4
+    assert ours.chat_each([]) == []
 
 
 def test_a_template_that_refuses_a_conversation_is_quoted() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from .typed_marks import (
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _HALF = re.compile("[\ud800-\udfff]")  # half of a surrogate pair is no text
 _BAD = re.compile("([\udc80-\udcff]+)")  # how bytes that are no UTF-8 come out of "surrogateescape"
+RENDERED = 64  # conversations that one run of a template renders
 _MOST_IDS = 1 << 22  # the largest vocabularies stay below 2^19
 _ASKED, _ANSWERED = "question-one", "answer-two"  # turns of a conversation that only looks at the template
 
@@ -274,6 +276,20 @@ class Tokenizer:
                 f"The chat template changes what it writes when a message holds {shown}; leave that out."
             )
         return self._with_typed(text, spans, fence.begin)
+
+    def chat_each(self, turns: Sequence[str]) -> list[list[int]]:
+        """The ids of `chat` for each of these turns of a user alone: the template runs once for many of them."""
+        conversations = [[{"role": "user", "content": turn}] for turn in turns]
+        source, ids = self.templates.source, dict[int, list[int]]()
+        plain = [i for i, x in enumerate(turns) if source is not None and not self._marks_in(x)]
+        for at in range(0, len(plain), RENDERED):
+            some = plain[at : at + RENDERED]
+            texts = render_each(source or "", [self.template_words(conversations[i]) for i in some])
+            for i, text in zip(some, texts, strict=True):
+                if isinstance(text, TemplateError):
+                    raise text
+                ids[i] = self._encode_guarded(self._marks_tokenizer, text).ids
+        return [ids[i] if i in ids else self.chat(x) for i, x in enumerate(conversations)]
 
     def _with_typed(self, text: str, spans: list[Span], free: str) -> list[int]:
         """Ids of a rendered chat. The marks at `spans` are text, all others are marks. `free` is not in the text."""

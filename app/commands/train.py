@@ -1,0 +1,142 @@
+"""The command `train`: train a draft head for a model on the model's own answers to prompts."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from decodescope.app.runs.prompts import JSON_LINES, LABBENCH, PromptEntry, labbench_prompts, parse_prompts
+from decodescope.engine.core.paths import expand_path
+from decodescope.engine.core.refusal import Refusal
+
+from .shared.bench import run_with_threads
+from .shared.output import load_model, new_file_path, print_json, print_note, progress_printer
+from .shared.run import prompt_ids
+from .shared.texts import read_text, unused_template_note
+from .shared.trace import write
+
+if TYPE_CHECKING:
+    from decodescope.engine.session.load import Model
+    from decodescope.engine.training.run import TrainedHead, TrainingSettings
+
+SIZES = {"rank": "rank", "d_ff": "d_ff", "kept_tokens": "kept"}  # option -> size of a net
+
+
+def head(args: argparse.Namespace) -> int:
+    """Train a head, and print where it lies and how far its drafts get."""
+    return run_with_threads(args, _train_head)
+
+
+def _train_head(args: argparse.Namespace) -> int:
+    from decodescope.engine.model.heads.files import HEADS
+
+    if args.kind not in HEADS:
+        raise Refusal(
+            f"There are no heads called {args.kind[:40]!r} to train: choose one of {', '.join(HEADS)}."
+        )
+    html = None if args.html is None else new_file_path(args.html, "--html", "the picture of the training")
+    prompts = _read_prompts(args.prompts)
+    model = load_model(args.model, args.dtype, args.device, None, False, args.weights or "", False)
+    if model.tokenizer is None:
+        raise Refusal(
+            f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder."
+        )
+    templated = [bool(args.chat or (x.chat and model.tokenizer.has_chat)) for x in prompts]
+    for text in unused_template_note(model, templated):
+        print_note(text)
+    ids = _read_ids(model, prompts, templated)
+    out = _out_folder(args, model)
+    from decodescope.engine.training.run import train_head
+
+    trained = train_head(model, ids, _settings(args), out, progress_printer(args.json))
+    if html is not None:
+        from decodescope.lab.figures.measured.head_training import figure
+
+        title = f"{args.kind} head for {model.name}"
+        write(html, [figure(title, trained.metrics).to_html(include_plotlyjs=True)])
+    record = _record(trained, out)
+    if args.json:
+        print_json(record)
+    else:
+        print(_as_text(record, args.kind, model))
+    return 0
+
+
+def _read_prompts(name: str) -> list[PromptEntry]:
+    if name == LABBENCH:
+        return labbench_prompts()
+    return parse_prompts(read_text(name), name, name.endswith(JSON_LINES))
+
+
+def _read_ids(model: Model, prompts: list[PromptEntry], templated: list[bool]) -> list[list[int]]:
+    """The ids of the prompts; those of a chat go through the template together."""
+    assert model.tokenizer is not None
+    chats = [x.text for x, chat in zip(prompts, templated, strict=True) if chat]
+    try:
+        through = iter(model.tokenizer.chat_each(chats))
+    except ValueError as error:
+        raise Refusal(str(error)) from None
+    return [
+        next(through) if chat else prompt_ids(model, x.text, False)
+        for x, chat in zip(prompts, templated, strict=True)
+    ]
+
+
+def _settings(args: argparse.Namespace) -> TrainingSettings:
+    from decodescope.engine.training.run import TrainingSettings
+
+    if args.answer_tokens >= args.window:
+        raise Refusal(
+            f"--answer-tokens {args.answer_tokens} leaves no room for a prompt in --window {args.window}: give a larger window."
+        )
+    sizes = {size: getattr(args, name) for name, size in SIZES.items() if getattr(args, name) is not None}
+    return TrainingSettings(
+        args.kind,
+        args.tokens,
+        sizes,
+        args.answer_tokens,
+        args.window,
+        args.temperature,
+        args.batch_tokens,
+        args.lr,
+        args.muon,
+        args.every,
+        seed=args.seed,
+    )
+
+
+def _out_folder(args: argparse.Namespace, model: Model) -> Path:
+    """The folder of the training; without --out one in the user's data, by model and kind."""
+    from decodescope.engine.core.files import data_folder, safe_file_name
+
+    if args.out is not None:
+        return expand_path(args.out)
+    return data_folder() / "trained" / f"{safe_file_name(model.name)}-{args.kind}"
+
+
+def _record(trained: TrainedHead, out: Path) -> dict[str, Any]:
+    last = trained.metrics[-1]
+    return {
+        "folder": str(trained.folder),
+        "out": str(out),
+        "steps": last["steps"],
+        "tokens": last["tokens"],
+        "loss": last["loss"],
+        "accepted": last["accepted"],
+        "tokens_per_pass": last["tokens_per_pass"],
+        "seconds": trained.seconds,
+        "metrics": trained.metrics,
+    }
+
+
+def _as_text(record: dict[str, Any], kind: str, model: Model) -> str:
+    shares = ", ".join(f"{x:.1%}" for x in record["accepted"])
+    return "\n".join(
+        [
+            f"{record['tokens']:,} tokens in {record['steps']:,} steps, {record['seconds']:.0f} s; loss {record['loss']:.3f}",
+            f"on held-out prompts accepted by position {shares}: {record['tokens_per_pass']:.2f} tokens a pass",
+            f"{record['folder']} (how it was made: {record['out']}/card.md)",
+            f"decodescope run --model {model.reference} --head {kind}={record['folder']} --drafter {kind} ...",
+        ]
+    )
