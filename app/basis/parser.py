@@ -612,8 +612,26 @@ def _add_prompt_options(sub: Parser, many: bool = False) -> None:
     text.add_argument(
         "--prompt-file", metavar="F", help="a UTF-8 file that holds it; - is standard input" + holds
     )
+    text.add_argument(
+        "--messages",
+        metavar="FILE",
+        help="a JSON file of messages, as the OpenAI API has them, perhaps with tools; - is standard input",
+    )
+    text.add_argument(
+        "--ids", metavar="IDS", help="its token ids, with commas or spaces between them; or @FILE"
+    )
     sub.add_argument(
         "--chat", action="store_true", help="put the prompt as a user's turn, by the model's template"
+    )
+    _add_marks_option(sub)
+
+
+def _add_marks_option(sub: Parser) -> None:
+    """How special tokens in plain text are read."""
+    sub.add_argument(
+        "--marks",
+        action="store_true",
+        help="read special tokens in a text that a template has made already, and put nothing before it",
     )
 
 
@@ -656,6 +674,7 @@ def _add_batch_options(sub: Parser) -> None:
     sub.add_argument(
         "--chat", action="store_true", help="put each prompt as a user's turn, by the model's template"
     )
+    _add_marks_option(sub)
     sub.add_argument("--ignore-eos", action="store_true", help="go on after the model's end token")
     sub.add_argument(
         "--stop", action="append", default=[], metavar="TEXT", help="end a text that holds this; repeatable"

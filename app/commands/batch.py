@@ -44,11 +44,11 @@ def batch(args: argparse.Namespace) -> int:
             f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder."
         )
     chats = model.tokenizer.has_chat
-    templated = [bool(args.chat or (x.chat and chats)) for x in prompts]
-    turns = [(x.text, chat) for x, chat in zip(prompts, templated, strict=True)]
-    ids = [prompt_ids(model, *x) for x in turns]
+    sources = [x.source(args.chat or (x.chat and chats), args.marks) for x in prompts]
+    templated = [x.is_templated for x in sources]
+    ids = [prompt_ids(model, x) for x in sources]
     check_prompts(model, ids)
-    for text in special_token_notes(args, model, turns, decodes=not args.plan_only):
+    for text in special_token_notes(args, model, sources, decodes=not args.plan_only):
         print_note(text)
     choose_threads(args, model)
     if args.plan_only:
@@ -62,7 +62,7 @@ def batch(args: argparse.Namespace) -> int:
     kept = out is None or _write_texts(out, answers)
     asked = [
         *prompt_sentences(sum(templated), [x.later for x in prompts]),
-        *unused_template_note(model, templated),
+        *unused_template_note(model, sources),
     ]
     _print_result(args, prompts, asked, done, answers, out if kept else None)
     if done.fault is not None:
@@ -97,8 +97,8 @@ def _decode_with_method(args: argparse.Namespace, prompts: list[PromptEntry], ou
     tokens = sum(len(x["tokens"]) for x in answers)
     rate = f"{tokens} tokens, {tokens / done.wall_s:.1f} tokens/s; {sharing_sentence(done)}"
     asked = [
-        *prompt_sentences(sum(group.chat), [x.later for x in prompts]),
-        *unused_template_note(group.model, group.chat),
+        *prompt_sentences(sum(x.is_templated for x in group.sources), [x.later for x in prompts]),
+        *unused_template_note(group.model, group.sources),
     ]
     if args.json:
         counts = {

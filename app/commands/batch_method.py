@@ -78,11 +78,10 @@ class MethodBatch:
         self.model, self.others = load_models(args, self.method)
         self.notes += remarks(self.model, *self.others.values())
         assert self.model.tokenizer is not None
-        self.chat = [bool(args.chat or (x.chat and self.model.tokenizer.has_chat)) for x in prompts]
-        self.ids = [prompt_ids(self.model, x.text, chat) for x, chat in zip(prompts, self.chat, strict=True)]
-        self.notes += special_token_notes(
-            args, self.model, zip((x.text for x in prompts), self.chat, strict=True)
-        )
+        chats = self.model.tokenizer.has_chat
+        self.sources = [x.source(args.chat or (x.chat and chats), args.marks) for x in prompts]
+        self.ids = [prompt_ids(self.model, x) for x in self.sources]
+        self.notes += special_token_notes(args, self.model, self.sources)
         self.going: dict[int, Run] = {}  # by number of the prompt
         self.answers: dict[int, dict[str, Any]] = {}
         self.faults: list[str] = []
@@ -132,8 +131,9 @@ class MethodBatch:
                 seed=self.args.seed + i,
                 stop_tokens=[] if self.args.ignore_eos else None,
                 stop_texts=self.args.stop,
-                chat=self.chat[i],
-                turn=self.prompts[i].text if self.chat[i] else "",
+                chat=self.sources[i].is_templated,
+                turn=self.sources[i].turn,
+                prompt_kind=self.sources[i].kind,
                 level="summary" if self.folder is None else self.args.trace_level or "decisions",
                 executor=SharedExecutor(self.model.decoder.device),
             )

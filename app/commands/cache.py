@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from decodescope.app.runs.threads import choose_threads
 from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.model.checkpoint.prompt_source import PromptSource
 
 from .shared.output import format_bytes, new_file_path, print_json, print_note
 from .shared.run import check_option_texts, decode_prompt, prompt_ids, special_token_notes
-from .shared.texts import read_text
+from .shared.texts import read_source
 
 if TYPE_CHECKING:
     from decodescope.engine.saved.file import SavedCache
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 def save(args: argparse.Namespace) -> int:
     """Read a prompt and write its cache; the exit code."""
     target = new_file_path(args.file, "OUT", "the cache", ".partial")
-    prompt = args.prompt if args.prompt is not None else read_text(args.prompt_file)
-    check_option_texts((("--prompt", prompt),))
+    source = read_source(args)
+    check_option_texts((("--prompt", source.text),))
     from decodescope.engine.model.forward.executor import EngineFault
     from decodescope.engine.session.cache_files import save_cache
     from decodescope.engine.session.load import load as load_model
@@ -34,11 +35,11 @@ def save(args: argparse.Namespace) -> int:
     choose_threads(args, model)
     for text in [
         *(f"Note: {x}" for x in model.remarks),
-        *special_token_notes(args, model, [(prompt, args.chat)], decodes=False),
+        *special_token_notes(args, model, [source], decodes=False),
     ]:
         print_note(text)
     try:
-        kept = save_cache(model, prompt_ids(model, prompt, args.chat), target, args.quality)
+        kept = save_cache(model, prompt_ids(model, source), target, args.quality)
     except EngineFault as fault:
         raise Refusal(str(fault)) from None
     full = kept.kv.numel() * model.decoder.dtype.itemsize
@@ -62,4 +63,4 @@ def load(args: argparse.Namespace) -> int:
         more = model.tokenizer.encode_plain(args.prompt) if args.prompt else []
         return [*cache.tokens, *more], cache
 
-    return decode_prompt(args, args.prompt, read)
+    return decode_prompt(args, PromptSource(args.prompt), read)

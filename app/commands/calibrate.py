@@ -24,6 +24,7 @@ from decodescope.engine.core.calibration import (
 )
 from decodescope.engine.core.paths import PathRefusal, expand_path, shorten_path
 from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.model.checkpoint.prompt_source import PromptSource
 from decodescope.lab.formatting.prompt_sentences import prompt_sentences
 
 from .shared.output import print_json, print_note, table
@@ -163,8 +164,11 @@ def read_texts(args: argparse.Namespace, model: Model) -> list[CalibrationText]:
 
     if args.texts != LABBENCH and args.risk != "task":
         lines = parse_prompts(read_text(args.texts), args.texts, args.texts.endswith(JSON_LINES))
-        _print_sentences(args, prompt_sentences(len(lines) if args.chat else 0, [x.later for x in lines]))
-        return [CalibrationText(tuple(prompt_ids(model, x.text, args.chat))) for x in lines]
+        sources = [x.source(args.chat) for x in lines]
+        _print_sentences(
+            args, prompt_sentences(sum(x.is_templated for x in sources), [x.later for x in lines])
+        )
+        return [CalibrationText(tuple(prompt_ids(model, x))) for x in sources]
     asked, _ = read_questions(QUESTIONS if args.texts == LABBENCH else args.texts)
     chat = bool(model.tokenizer and model.tokenizer.has_chat)
     chosen = (
@@ -174,7 +178,10 @@ def read_texts(args: argparse.Namespace, model: Model) -> list[CalibrationText]:
     )
     _print_sentences(args, prompt_sentences(len(chosen) if chat else 0, [len(x.turns) - 1 for x in chosen]))
     return [
-        CalibrationText(tuple(prompt_ids(model, x.turns[0], chat)), x.references[0], x.scorer) for x in chosen
+        CalibrationText(
+            tuple(prompt_ids(model, PromptSource(x.turns[0], chat=chat))), x.references[0], x.scorer
+        )
+        for x in chosen
     ]
 
 

@@ -23,6 +23,7 @@ from decodescope.app.runs.threads import choose_threads, measure_passes
 from decodescope.engine.core.paths import expand_path
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import DRAFTS
+from decodescope.engine.model.checkpoint.prompt_source import PromptSource
 from decodescope.lab.formatting.prompt_sentences import summarize_skipped_turns
 
 from .shared.output import format_bytes, print_json, print_note, table
@@ -152,7 +153,7 @@ class DecodedRuns:
         assert self.model.tokenizer is not None
         self.has_chat = self.model.tokenizer.has_chat
         for text in special_token_notes(
-            args, self.model, [(x.text, self._uses_chat(i)) for i, x in enumerate(self.prompts)]
+            args, self.model, [self._source(i) for i in range(len(self.prompts))]
         ):
             print_note(text)
 
@@ -162,11 +163,11 @@ class DecodedRuns:
 
     def hints(self) -> list[str]:
         """A further note of the command line: that a chat template was not used."""
-        return unused_template_note(self.model, map(self._uses_chat, self.decoded))
+        return unused_template_note(self.model, map(self._source, self.decoded))
 
-    def _uses_chat(self, i: int) -> bool:
-        """Whether prompt number `i` is put through the chat template."""
-        return bool(self.args.chat or (self.prompts[i].chat and self.has_chat))
+    def _source(self, i: int) -> PromptSource:
+        """Prompt number `i` for the model."""
+        return self.prompts[i].source(self.args.chat or (self.prompts[i].chat and self.has_chat))
 
     def traces(self) -> Iterator[Trace]:
         """A run's trace for every prompt, in their order; prompts that cannot be run are left out, with a note."""
@@ -208,7 +209,7 @@ class DecodedRuns:
         from decodescope.engine.session.run import run
 
         try:
-            return {i: run(self.model, self.method, self.prompts[i].text, **self._options(i)).trace}
+            return {i: run(self.model, self.method, self._source(i), **self._options(i)).trace}
         except (EngineFault, Refusal) as error:
             return {i: error}
 
@@ -227,9 +228,7 @@ class DecodedRuns:
 
         def begin(i: int) -> Session:
             seat = SharedExecutor(self.model.decoder.device)
-            runs[i] = prepare_run(
-                self.model, self.method, self.prompts[i].text, executor=seat, **self._options(i)
-            )
+            runs[i] = prepare_run(self.model, self.method, self._source(i), executor=seat, **self._options(i))
             return runs[i].session
 
         def over(i: int, error: Exception | None) -> None:
@@ -247,7 +246,7 @@ class DecodedRuns:
         """How a prompt is decoded; number `i` has the i-th seed after the first."""
         path = None if self.folder is None else self.folder / f"prompt-{i + 1:04d}.dstrace"
         options: dict[str, Any] = {"models": self.drafts, "max_new_tokens": self.args.max_new_tokens}
-        return options | {"seed": self.args.seed + i, "chat": self._uses_chat(i), "path": path}
+        return options | {"seed": self.args.seed + i, "path": path}
 
 
 def _span(numbers: range) -> str:

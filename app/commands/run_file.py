@@ -15,7 +15,7 @@ from .shared.output import print_note
 
 def run(args: argparse.Namespace) -> int:
     """Decode as requested; the exit code."""
-    many = args.prompt is None and args.prompt_file.endswith(JSON_LINES)
+    many = args.prompt_file is not None and args.prompt_file.endswith(JSON_LINES)
     return _run_many(args) if many else one.run(args)
 
 

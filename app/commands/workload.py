@@ -87,8 +87,9 @@ def _serve_requests(
     for text in notes + remarks(model, *drafts.values()):
         print_note(text)
     choose_threads(args, model)
-    ids = {q: prompt_ids(model, prompts[q].text, args.chat) for q in dict.fromkeys(requests)}
-    for text in special_token_notes(args, model, [(prompts[q].text, args.chat) for q in ids]):
+    sources = {q: prompts[q].source(args.chat) for q in dict.fromkeys(requests)}
+    ids = {q: prompt_ids(model, x) for q, x in sources.items()}
+    for text in special_token_notes(args, model, sources.values()):
         print_note(text)
 
     def answer(query: int) -> CachedAnswer[list[int]]:
@@ -152,7 +153,9 @@ def _print_result(
     args: argparse.Namespace, lookups: list[Lookup], prompts: list[PromptEntry], out: Path | None
 ) -> None:
     """Print the totals, next to the totals of the other eviction rules on the same requests."""
-    asked = prompt_sentences(len(prompts) if args.chat else 0, [x.later for x in prompts])
+    asked = prompt_sentences(
+        sum(x.source(args.chat).is_templated for x in prompts), [x.later for x in prompts]
+    )
     every = {
         x: workload_totals(lookups if x == args.evicts else replay_lookups(lookups, x, args.capacity))
         for x in EVICTS

@@ -22,6 +22,7 @@ from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.reference import with_weights, without_weights
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.session.method import default_part
+from decodescope.engine.trace.records.events import PROMPT_KINDS
 
 # The preset that the controls begin with, and the preset that supplies the drafter if there is no draft model.
 FIRST, ALONE = declarations.FIRST, "lookup"
@@ -174,15 +175,21 @@ class MethodControls:
         ignore_eos: Any,
         *values: Any,
     ) -> RunChoice:
-        """The choice that all inputs make together. Raises RequestRefusal if a part has no name.
-        A prompt or level that is not text counts as none. A switch is on only if it is true."""
+        """The choice that all inputs make together; `values` begin with the kind of the prompt. Raises RequestRefusal if a part
+        has no name.
+
+        A prompt or level that is not text counts as none. A switch is on only if it is true, that for the chat template only
+        for plain text."""
         many, text = len(self.model_inputs), prompt if isinstance(prompt, str) else ""
-        models = self.model_names(values[:many])
-        names, settings = self.read(values[many:])
+        kind, *others = values
+        prompt_kind = kind if kind in PROMPT_KINDS else RunChoice.prompt_kind
+        models = self.model_names(others[:many])
+        names, settings = self.read(others[many:])
         said: dict[str, Any] = {
             "models": models,
             "level": str(level),
-            "chat": chat is True,
+            "chat": chat is True and prompt_kind == RunChoice.prompt_kind,
+            "prompt_kind": prompt_kind,
             "ignore_eos": ignore_eos is True,
         }
         if reference is True and whole is True:

@@ -10,7 +10,7 @@ import gradio as gr
 
 from decodescope.app.basis.refusal import RequestRefusal, explain_error
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.compare.settings_diff import has_chat_template, notes
+from decodescope.app.runs.compare.settings_diff import KINDS, has_chat_template, notes
 from decodescope.app.runs.composition import Composition
 from decodescope.app.runs.drafting_remark import drafting_remarks
 from decodescope.app.runs.model_pool import Offer, role_title
@@ -21,6 +21,7 @@ from decodescope.app.runs.recipe import as_json, from_json, initial_choice, repl
 from decodescope.app.runs.run_service import MOST_NEW, RunChoice, RunInProgress, RunService
 from decodescope.engine.core.arguments import Along
 from decodescope.engine.core.component import registry, roles
+from decodescope.engine.core.conversation import find_conversation
 from decodescope.engine.core.reference import without_weights
 from decodescope.engine.core.roles import BOTH, TARGET
 from decodescope.engine.trace.records.events import LEVELS
@@ -116,7 +117,7 @@ def build_page(play: RunService) -> gr.Blocks:
                             elem_id="ds-other",
                         )
                     gr.HTML(elem_id="ds-more", html_template=EMPTY, js_on_load=MORE, apply_default_css=False)
-                    prompt, chat, eos = _prompt_inputs(begin)
+                    prompt, chat, eos, kind = _prompt_inputs(begin)
                     with gr.Row(elem_id="ds-act"):
                         run = gr.Button("Run", variant="primary", elem_id="ds-run", min_width=72, scale=0)
                         gr.HTML(
@@ -175,7 +176,7 @@ def build_page(play: RunService) -> gr.Blocks:
             None, elem_id="ds-started", html_template=EMPTY, js_on_load=STARTED, apply_default_css=False
         )
         given = gr.HTML("", elem_id="ds-given", html_template=EMPTY, js_on_load=SET, apply_default_css=False)
-        first = [prompt, seed, new, level, reference, whole, chat, eos]
+        first = [prompt, seed, new, level, reference, whole, chat, eos, kind]
         _connect_run(play, table, run, started, other, first)
         hidden = {role: box for role, box in lists.items() if role not in (TARGET, *SHOWN)}
         _connect_settings(
@@ -207,15 +208,20 @@ def _number_inputs(begin: RunChoice) -> tuple[gr.Number, gr.Number]:
         return seed, gr.Number(begin.max_new, label="New tokens", elem_id="ds-new", **whole)
 
 
-def _prompt_inputs(begin: RunChoice) -> tuple[gr.Textbox, gr.Checkbox, gr.Checkbox]:
-    """The prompt, whether it is put as a user's turn, and whether the text continues after the end token."""
+def _prompt_inputs(begin: RunChoice) -> tuple[gr.Textbox, gr.Checkbox, gr.Checkbox, gr.Dropdown]:
+    """The prompt, whether it is a user's turn, whether the text goes on after the end token, and what kind it is."""
     prompt = gr.Textbox(begin.prompt, label="Prompt", lines=3, max_lines=12, elem_id="ds-prompt")
     with gr.Row(elem_id="ds-switches"):
         more: Any = dict(interactive=True, container=False, min_width=120)
         chat = gr.Checkbox(begin.chat, label="Chat template", elem_id="ds-chat", **more)
         eos = gr.Checkbox(begin.ignore_eos, label="Ignore the end token", elem_id="ds-eos", **more)
+        kinds = [(word, name) for name, word in KINDS.items()]
+        kind = gr.Dropdown(
+            kinds, value=begin.prompt_kind, label="The prompt is", elem_id="ds-kind", filterable=False, interactive=True,
+            min_width=160,
+        )  # fmt: skip
     gr.HTML(elem_id="ds-under", html_template=EMPTY, js_on_load=UNDER, apply_default_css=False)
-    return prompt, chat, eos
+    return prompt, chat, eos, kind
 
 
 def _level_input(begin: str) -> gr.Dropdown:
@@ -391,6 +397,7 @@ def _connect_settings(  # noqa: PLR0913
             *_reference_states(choice.reference),
             choice.chat,
             choice.ignore_eos,
+            choice.prompt_kind,
         ]
         return [
             *said_so,
@@ -421,11 +428,12 @@ def _connect_settings(  # noqa: PLR0913
     put_preset = [
         first[0],
         said[2],
+        first[-1],
         *table.model_inputs,
         *knobs,
         started,
-    ]  # the prompt, and whether it is a user's turn
-    preset, now = said[1], [said[1], first[0], said[2], *table.model_inputs]
+    ]  # the prompt, whether it is a user's turn, and what it is
+    preset, now = said[1], [said[1], first[0], said[2], first[-1], *table.model_inputs]
     preset.input(composed, now, put_preset, trigger_mode="always_last", **quiet).then(
         checked, everything, said, **quiet
     )
@@ -436,7 +444,8 @@ def _connect_settings(  # noqa: PLR0913
 def _preset_updates(
     name: str, table: controls.MethodControls, play: RunService, values: Sequence[Any], count: int
 ) -> list[Any]:
-    """The new values for a preset: prompt, chat template, model lists (now `values`), controls and the refusal, `count` in all.
+    """The new values for a preset: prompt, chat template, kind of prompt, model lists (now `values`), controls and the refusal,
+    `count` in all.
     If a model of the preset is not here, they stay. What the preset does not change is left alone: another model may have
     been chosen meanwhile."""
     preset = PRESETS.get(name)
@@ -445,12 +454,17 @@ def _preset_updates(
     if gone := [x for x in preset.models.values() if play.models.nearest_key(x) is None]:
         why = f"{preset.title} is made for the model {gone[0]}, which is not here: choose another method."
         return [gr.skip()] * (count - 1) + [{"refused": why, "at": time.monotonic()}]
-    text, chat, *names = values
+    text, chat, kind, *names = values
     now = RunChoice(text if isinstance(text, str) else "", models=table.model_names(names), chat=chat is True)
+    now.prompt_kind = kind
     choice = apply_preset_prompt(apply_preset(now, name, play.models.names), name, initial_choice())
     written = [
         gr.skip() if new == old else new
-        for new, old in ((choice.prompt, now.prompt), (choice.chat, now.chat))
+        for new, old in (
+            (choice.prompt, now.prompt),
+            (choice.chat, now.chat),
+            (choice.prompt_kind, now.prompt_kind),
+        )
     ]
     lists = zip(
         [*table.models, *table.weights],
@@ -467,13 +481,15 @@ def _settings_summary(play: RunService, composed: Composition) -> dict[str, Any]
     """A summary of settings for the page: memory of a run, prompt in its chat template, notes on it, and why they cannot run.
     It also contains the settings, for storage."""
     choice = composed.choice
-    read = play.encode_prompt(choice) if choice.chat else None
+    read = play.encode_prompt(choice) if choice.source.is_templated or choice.prompt_kind == "ids" else None
+    talk = find_conversation(choice.prompt) if choice.prompt_kind in ("text", "messages") else None
     takes = play.estimate_memory(choice, method=composed.method)
     said: dict[str, Any] = {
         "keep": as_json(choice),
         "memory": takes.sentence,
         "given": "" if read is None else read.text,
     }
+    said |= {"kind": choice.prompt_kind, "talk": "" if talk is None else talk.summary}
     said |= {"notes": [*notes(play, choice), *drafting_remarks(play, composed)]}
     return {**said, "refused": composed.why} if composed.why else said
 
@@ -482,6 +498,8 @@ def _chat_update(play: RunService, choice: RunChoice) -> dict[str, Any]:
     """The state of the switch for the chat template: off and disabled, with the reason, if the target has none."""
     reader = play.models.reader(play.model_keys(choice).get(TARGET, ""))
     there = has_chat_template(play, play.model_keys(choice))
+    if choice.prompt_kind != "text":
+        return gr.update(interactive=False, info=f"for plain text; this is {KINDS[choice.prompt_kind]}.")
     if there or reader is None:
         return gr.update(interactive=True, info=None)
     return gr.update(value=False, interactive=False, info=controls.escape_markup(f"{no_template(reader)}."))

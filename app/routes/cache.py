@@ -420,6 +420,7 @@ def _rerun_with_attention(play: RunService, lives: EntryLifetimes, layers: Any) 
             stop_texts=header.stop_texts,
             chat=header.chat,
             turn=header.turn,
+            prompt_kind=header.prompt_kind,
             reference=header.reference_kind,
             level="full",
             layers=sorted(set(layers)),

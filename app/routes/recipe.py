@@ -84,7 +84,7 @@ def _rerun_note(channel: RecordStream, choice: RunChoice) -> str:
     """How a new run with the settings of a channel's run will differ from it; empty: not at all."""
     assert channel.wire is not None
     header = channel.wire.header
-    notes = [(FORKED, header.fork is not None), (TEMPLATED, header.chat and not choice.chat)]
+    notes = [(FORKED, header.fork is not None), (TEMPLATED, header.chat and not choice.source.is_templated)]
     return " ".join(note for note, holds in notes if holds)
 
 

@@ -12,8 +12,10 @@ from decodescope.app.basis.limits import SEEDS
 from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.engine.core.arguments import Along
 from decodescope.engine.core.arguments import check_choice as one_of
+from decodescope.engine.core.conversation import parse_conversation
+from decodescope.engine.model.checkpoint.prompt_source import PromptSource, parse_ids
 from decodescope.engine.trace.query.titles import compose_title
-from decodescope.engine.trace.records.events import LEVELS, Header, Level
+from decodescope.engine.trace.records.events import LEVELS, Header, Level, PromptKind
 from decodescope.engine.trace.records.parts import method_label
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ class RunChoice:
     """The values of the controls.
     names: kind -> component ("sampler": a list, in order); settings: as Method.from_names takes;
     chat: whether the prompt is a user's turn, to be put into the target's chat template;
+    prompt_kind: how the prompt is given: text, text with special tokens, messages in JSON, or token ids
     models: role -> model; those that a page begins with if none are named;
     level: what is recorded of the run, one of LEVELS;  ignore_eos: whether it continues after the target's end token
     reference: True: also run a full cache, which shows what the target's policy and KV compression cost; "model": also run
@@ -43,6 +46,12 @@ class RunChoice:
     level: str = "decisions"
     ignore_eos: bool = False
     reference: Along = False
+    prompt_kind: PromptKind = "text"
+
+    @property
+    def source(self) -> PromptSource:
+        """The prompt for a model."""
+        return PromptSource(self.prompt, self.prompt_kind, self.chat)
 
     @property
     def record_level(self) -> Level:
@@ -73,13 +82,17 @@ def admit_reference(choice: RunChoice, method: Method) -> None:
 
 
 def admit_prompt(choice: RunChoice) -> None:
-    """Raise RequestRefusal if the prompt of a choice is empty, or too long."""
+    """Raise RequestRefusal if the prompt of a choice is empty, too long, or not what its kind says."""
     if not choice.prompt.strip():
         raise RequestRefusal("Write a prompt first: the text that the model goes on with.")
     if len(choice.prompt) > PROMPT:
         raise RequestRefusal(
             f"The prompt has {len(choice.prompt)} characters and at most {PROMPT} are read: shorten it."
         )
+    if choice.prompt_kind == "ids":
+        parse_ids(choice.prompt)
+    if choice.prompt_kind == "messages":
+        parse_conversation(choice.prompt, "the prompt")
 
 
 def admit_numbers(choice: RunChoice) -> None:

@@ -29,20 +29,21 @@ def make_session(
 ) -> Session:
     """Create the session of a choice with this method on these models. Raises MethodError and ParamError.
     executor: a Seat, if the session runs together with others"""
-    from decodescope.engine.session.run import encode_text_or_ids
+    from decodescope.engine.session.run import encode_source
     from decodescope.engine.session.session import Session
 
-    target = models[TARGET]
+    target, source = models[TARGET], choice.source
     return Session(
         target,
         method,
-        encode_text_or_ids(target, choice.prompt, choice.chat),
+        encode_source(target, source),
         models=without_target(models),
         max_new_tokens=choice.max_new,
         seed=choice.seed,
         stop_tokens=[] if choice.ignore_eos else None,
-        chat=choice.chat,
-        turn=choice.prompt if choice.chat else "",
+        chat=source.is_templated,
+        turn=source.turn,
+        prompt_kind=source.kind,
         level=choice.record_level,
         reference=choice.reference,
         executor=executor,

@@ -26,15 +26,13 @@ def pending_header(
     from decodescope.engine.decoding.record.recorder import Recorder
     from decodescope.engine.session.header import method_fields
     from decodescope.engine.session.load import requested_changes
-    from decodescope.engine.session.run import encode_text_or_ids
+    from decodescope.engine.session.run import encode_source
     from decodescope.engine.trace.query.causes import causes_of
     from decodescope.engine.trace.records.events import Header
 
     target = readers.get(TARGET)
-    splits = None if target is None else target.tokenizer
-    prompt = (
-        [] if target is None or splits is None else encode_text_or_ids(target, choice.prompt, choice.chat)
-    )
+    splits, source = None if target is None else target.tokenizer, choice.source
+    prompt = [] if target is None or splits is None else encode_source(target, source)
     known = {role: reader.spec.record() for role, reader in readers.items()}
     models = {role: known.get(role) or {"name": key, **requested_changes(key)} for role, key in names.items()}
     header = Header(
@@ -45,8 +43,9 @@ def pending_header(
         lanes=models,
         seed=choice.seed,
         max_new_tokens=choice.max_new,
-        chat=choice.chat,
-        turn=choice.prompt if choice.chat else "",
+        chat=source.is_templated,
+        turn=source.turn,
+        prompt_kind=source.kind,
         reference=bool(choice.reference),
     )
     header.exactness = causes_of(header).exactness

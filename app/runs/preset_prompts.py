@@ -65,4 +65,4 @@ def apply_preset_prompt(choice: RunChoice, name: str, begin: RunChoice) -> RunCh
     if choice.prompt not in {"", begin.prompt, *(x.prompt for x in OWN.values())}:
         return choice
     own = OWN[name] if name in OWN else PresetPrompt(begin.prompt, begin.chat)
-    return replace(choice, prompt=own.prompt, chat=own.chat)
+    return replace(choice, prompt=own.prompt, chat=own.chat, prompt_kind="text")

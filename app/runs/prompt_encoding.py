@@ -9,10 +9,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from decodescope.app.basis.refusal import sentence
+from decodescope.engine.core.conversation import ConversationError
 
 from .composition import RunChoice
 
 if TYPE_CHECKING:
+    from decodescope.engine.model.checkpoint.prompt_source import PromptSource
     from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
     from decodescope.engine.session.load import Model
 
@@ -36,13 +38,11 @@ def encode_prompt(reader: Model | Offer, choice: RunChoice) -> EncodedPrompt:
     """The input of the target, which has a tokenizer, for the prompt of a choice."""
     tokenizer = reader.tokenizer
     assert tokenizer is not None
-    if choice.chat and not tokenizer.has_chat:
-        return EncodedPrompt(why=f"{no_template(reader)}: leave it out, or choose a model that has one.")
-    return (
-        _encode_turn(tokenizer, choice.prompt)
-        if choice.chat
-        else _decode_ids(tokenizer, tokenizer.encode(choice.prompt))
-    )
+    source = choice.source
+    if source.is_templated and not tokenizer.has_chat:
+        way = "leave it out" if choice.chat else "give plain text"
+        return EncodedPrompt(why=f"{no_template(reader)}: {way}, or choose a model that has one.")
+    return _encode_source(tokenizer, source)
 
 
 def notes_on(reader: Model | Offer, choice: RunChoice) -> list[str]:
@@ -51,7 +51,7 @@ def notes_on(reader: Model | Offer, choice: RunChoice) -> list[str]:
 
     ends = None if choice.ignore_eos else reader.stop_tokens
     remarks = [f"{reader.name}: {x}" for x in getattr(reader.tokenizer, "remarks", ())]
-    return remarks + prompt_notes(reader.tokenizer, [(choice.prompt, choice.chat)], ends, ways=PAGE)
+    return remarks + prompt_notes(reader.tokenizer, [choice.source], ends, ways=PAGE)
 
 
 def no_template(reader: Model | Offer) -> str:
@@ -61,13 +61,14 @@ def no_template(reader: Model | Offer) -> str:
 
 
 @lru_cache(maxsize=KEPT)
-def _encode_turn(tokenizer: Tokenizer, prompt: str) -> EncodedPrompt:
+def _encode_source(tokenizer: Tokenizer, source: PromptSource) -> EncodedPrompt:
     from decodescope.engine.model.checkpoint.chat_template import TemplateError
 
     try:
-        return _decode_ids(tokenizer, tokenizer.chat([{"role": "user", "content": prompt}]))
-    except TemplateError as error:
+        ids = source.encode(tokenizer)
+    except (TemplateError, ConversationError) as error:
         return EncodedPrompt(why=sentence(error))
+    return _decode_ids(tokenizer, ids)
 
 
 def _decode_ids(tokenizer: Tokenizer, ids: list[int]) -> EncodedPrompt:

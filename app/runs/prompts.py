@@ -11,11 +11,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from decodescope.app.basis.refusal import RequestRefusal
+from decodescope.engine.core.conversation import (
+    Conversation,
+    ConversationError,
+    find_conversation,
+    sharegpt_conversation,
+)
+from decodescope.engine.model.checkpoint.prompt_source import PromptSource
+from decodescope.engine.trace.records.events import PromptKind
 
 MOST = 10_000  # prompts of a set
 LABBENCH = "labbench"
 JSON_LINES = ".jsonl"  # file name ending for one object per line
-OBJECT = '{"prompt": "..."} or {"turns": ["..."]}'
+OBJECT = '{"prompt": "..."}, {"messages": [...]}, {"prompt_token_ids": [...]} or {"turns": ["..."]}'
+KEYS = (
+    "prompt",
+    "turns",
+    "messages",
+    "conversations",
+    "prompt_token_ids",
+    "body",
+)  # an object with one names a prompt
 NAMED = 80  # characters of a name or a kind
 BEGINS = 60  # characters of a prompt that identify it in lists
 
@@ -25,23 +41,34 @@ class PromptEntry:
     """A prompt of a set.
     name: the question's number or name, else the line's number;  kind: of the question, "" if a line names none
     chat: whether it is a user's turn, for the chat template of a model that has one
-    later: number of turns after the first, which are not asked"""
+    later: number of turns after the first, which are not asked
+    prompt_kind: how the text gives the prompt, as a header has it"""
 
     name: str
     kind: str
     text: str
     chat: bool = False
     later: int = 0
+    prompt_kind: PromptKind = "text"
 
     @property
     def beginning(self) -> str:
-        """The beginning of the prompt in one line, which identifies it in lists."""
-        return " ".join(self.text[: 4 * BEGINS].split())[:BEGINS].strip()
+        """The beginning of the prompt in one line, which identifies it in lists; of messages that of the last question."""
+        talk = find_conversation(self.text) if self.prompt_kind == "messages" else None
+        text = self.text if talk is None else talk.last_question
+        return " ".join(text[: 4 * BEGINS].split())[:BEGINS].strip()
+
+    def source(self, chat: bool = False, marks: bool = False) -> PromptSource:
+        """The prompt for a model. chat: put plain text as a user's turn;  marks: read special tokens in it"""
+        kind: PromptKind = "marks" if marks and self.prompt_kind == "text" else self.prompt_kind
+        return PromptSource(self.text, kind, chat, f"prompt {self.name}")
 
 
 def parse_prompts(text: str, where: str, objects: bool | None = None) -> list[PromptEntry]:
     """Parse prompts: one per line without empty lines, or one JSON object per line.
-    An object is {"prompt"} or Spec-Bench's {"turns"}, and only the first turn counts. It may have "category" and "question_id".
+    An object is {"prompt"}, {"prompt_token_ids"}, a request with {"messages"} (or one in {"body"}, as in OpenAI's batch files),
+    ShareGPT's {"conversations"}, or Spec-Bench's {"turns"}, of which only the first turn counts. It may have "category" and
+    "question_id".
 
     where: name of the text in messages;  objects: whether its lines are objects; None: if the first one is an object.
     Raises RequestRefusal, with the number of the line.
@@ -136,7 +163,7 @@ def _is_object(line: str) -> bool:
         said = json.loads(line)
     except (ValueError, RecursionError):
         return False
-    return isinstance(said, dict) and ("prompt" in said or "turns" in said)
+    return isinstance(said, dict) and any(x in said for x in KEYS)
 
 
 def _parse_object(line: str, number: int, where: str) -> PromptEntry:
@@ -146,14 +173,37 @@ def _parse_object(line: str, number: int, where: str) -> PromptEntry:
         said = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise RequestRefusal(f"{place} is no JSON ({str(error)[:80]}).") from None
-    turns = said.get("turns") if isinstance(said, dict) else None
-    text = said.get("prompt") if isinstance(said, dict) else None
+    if not isinstance(said, dict):
+        raise RequestRefusal(f"{place} has no prompt: write {OBJECT}.")
+    kind = said.get("category", "")
+    name = said.get("question_id", said.get("custom_id", number))
+    text, prompt_kind, later = _prompt_of(said, place)
+    if re.search("[\ud800-\udfff]", f"{text}{kind}{name}"):
+        raise RequestRefusal(f"{place} holds half of a surrogate pair, which is no text: mend the line.")
+    kind = kind[:NAMED] if isinstance(kind, str) else ""
+    return PromptEntry(str(name)[:NAMED], kind, text, later=later, prompt_kind=prompt_kind)
+
+
+def _prompt_of(said: dict[str, Any], place: str) -> tuple[str, PromptKind, int]:
+    """The text of an object's prompt, its kind, and how many of its turns are not asked. Raises RequestRefusal."""
+    asked = said["body"] if isinstance(said.get("body"), dict) else said
+    text, ids, turns = (asked.get(x) for x in ("prompt", "prompt_token_ids", "turns"))
+    if ids is None and isinstance(text, list) and text and isinstance(text[0], int):
+        ids = text
+    if ids is not None:
+        if not isinstance(ids, list) or not all(type(x) is int and x >= 0 for x in ids):
+            raise RequestRefusal(f"{place}: prompt_token_ids must be a list of whole numbers from 0.")
+        return " ".join(map(str, ids)), "ids", 0
+    try:
+        if "messages" in asked:
+            return Conversation.of(asked, place).text, "messages", 0
+        if "conversations" in asked:
+            return sharegpt_conversation(asked["conversations"], place).text, "messages", 0
+    except ConversationError as error:
+        raise RequestRefusal(str(error)) from None
     later = 0
     if text is None and isinstance(turns, list) and turns:
         text, later = turns[0], len(turns) - 1
     if not isinstance(text, str) or not text.strip():
         raise RequestRefusal(f"{place} has no prompt: write {OBJECT}.")
-    kind, name = said.get("category", ""), said.get("question_id", number)
-    if re.search("[\ud800-\udfff]", f"{text}{kind}{name}"):
-        raise RequestRefusal(f"{place} holds half of a surrogate pair, which is no text: mend the line.")
-    return PromptEntry(str(name)[:NAMED], kind[:NAMED] if isinstance(kind, str) else "", text, later=later)
+    return text, "text", later

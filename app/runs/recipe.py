@@ -21,12 +21,13 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import TARGET, WHOLE
 from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.decoding.bases.policy import CachePolicy
+from decodescope.engine.model.checkpoint.prompt_source import parse_ids
 from decodescope.engine.session.method import Method, default_part
 from decodescope.engine.session.method import strategy_using as strategy_using
 from decodescope.engine.session.own_parts import file_of
 from decodescope.engine.trace import open_trace
 from decodescope.engine.trace.encoding.record_decoder import read_dataclass
-from decodescope.engine.trace.records.events import Header
+from decodescope.engine.trace.records.events import PROMPT_KINDS, Header, PromptKind
 from decodescope.engine.trace.values.limits import TraceError
 
 from .catalogue.examples import examples
@@ -40,8 +41,10 @@ FURTHER = (
     "ignore_eos",
     "level",
     "reference",
+    "prompt_kind",
 )  # fields of a choice: with the same names in Python, written if they are not the default
 WAYS = ("command", "python", "link")
+END = "MESSAGES"  # the line behind messages in a command
 LONGEST_LINK = 8000  # characters; browsers accept more, other programs do not
 
 
@@ -75,16 +78,16 @@ def recipe(choice: RunChoice, names: Mapping[str, str], way: str) -> str:
             # on a command line @FILE would be a file's text
             at = "@" if knob.lines and value.startswith("@") else ""
             words += ["--set", f"{part}.{knob.name}={at}{knob.spell(value)}"]
-    words += [
-        "--max-new-tokens",
-        str(choice.max_new),
-        "--seed",
-        str(choice.seed),
-        f"--prompt={choice.prompt}",
-    ]
+    words += ["--max-new-tokens", str(choice.max_new), "--seed", str(choice.seed)]
+    words += {"messages": ["--messages", "-"], "ids": [f"--ids={choice.prompt}"]}.get(
+        choice.prompt_kind, [f"--prompt={choice.prompt}"]
+    )
+    words += ["--marks"] * (choice.prompt_kind == "marks")
     words += ["--chat"] * choice.chat + ["--ignore-eos"] * choice.ignore_eos
     words += ["--trace-level", choice.level] if choice.level != RunChoice.level else []
     words += ["--reference", *(["model"] * (choice.reference == "model"))] * bool(choice.reference)
+    if choice.prompt_kind == "messages":  # in one line, so no line of it can end the text
+        return f"{shlex.join(words)} <<'{END}'\n{choice.source.conversation.text}\n{END}"
     return shlex.join(words)
 
 
@@ -109,7 +112,13 @@ def _python_code(
         more = f"    models={{{loads}}},\n"
     else:
         more = ""
-    further = {name: getattr(choice, name) for name in FURTHER}
+    further = {name: getattr(choice, name) for name in FURTHER if name != "prompt_kind"}
+    prompt: Any = choice.prompt
+    if choice.prompt_kind == "messages":
+        prompt = choice.source.conversation.record()
+    elif choice.prompt_kind == "ids":
+        prompt = parse_ids(choice.prompt)
+    more += "    marks=True,\n" * (choice.prompt_kind == "marks")
     said_too = "".join(
         f"    {x}={value!r},\n" for x, value in further.items() if value != getattr(RunChoice, x)
     )
@@ -118,7 +127,7 @@ def _python_code(
         f"from decodescope.engine import Method, load, {'load_parts, ' if own else ''}run\n\n"
         f"{loaded}method = {method}\n"
         "made = run(\n"
-        f"    load({target!r}),\n    method,\n    {choice.prompt!r},\n{more}"
+        f"    load({target!r}),\n    method,\n    {prompt!r},\n{more}"
         f"    max_new_tokens={choice.max_new},\n    seed={choice.seed},\n{said_too})\n"
         "print(made.text)\n"
     )
@@ -257,13 +266,15 @@ def choice_from_header(header: Header) -> RunChoice:
         settings["policy"] = _requested_knobs(method.policy, header)
     models = {TARGET: header.model, **{role: x for role, x in header.lanes.items() if role != WHOLE}}
     called = {role: str(model["name"]) for role, model in models.items() if model.get("name")}
+    ids = " ".join(map(str, header.prompt.tolist())) if header.prompt_kind == "ids" else ""
     return RunChoice(
-        header.turn or _prompt_text(header),
+        header.turn or ids or _prompt_text(header),
         names,
         settings,
         header.seed,
         header.max_new_tokens,
-        chat=bool(header.turn),
+        chat=bool(header.turn) and header.prompt_kind == "text",
+        prompt_kind="text" if header.prompt_kind == "messages" and not header.turn else header.prompt_kind,
         models=called,
         level=header.levels[-1] if header.levels else RunChoice.level,
         ignore_eos=not header.stop_tokens,
@@ -342,6 +353,7 @@ class _ChoiceRecord:
     chat: bool = False
     ignore_eos: bool = False
     reference: Any = False
+    prompt_kind: PromptKind = "text"
 
 
 def from_json(text: str) -> RunChoice:
@@ -355,6 +367,8 @@ def from_json(text: str) -> RunChoice:
         if not all(isinstance(x, str) for x in named):
             raise TraceError("a part has no name")
         reference = check_reference_kind(said.reference)
+        if said.prompt_kind not in PROMPT_KINDS:
+            raise TraceError("there is no such kind of prompt")
     except (ValueError, RecursionError):
         raise RequestRefusal(
             "The settings of this link cannot be read: copy it again from the page that made it."
@@ -370,4 +384,5 @@ def from_json(text: str) -> RunChoice:
         level=said.level,
         ignore_eos=said.ignore_eos,
         reference=reference,
+        prompt_kind=said.prompt_kind,
     )

@@ -102,7 +102,11 @@ class RunService:
             admit_reference(choice, method)
             names = self.lanes(choice, method)
             self.models.admit(names, self.estimate_memory(choice, names, method))
-            if choice.chat and (read := self.encode_prompt(choice, names)) is not None and read.why:
+            if (
+                choice.source.is_templated
+                and (read := self.encode_prompt(choice, names)) is not None
+                and read.why
+            ):
                 raise RequestRefusal(read.why)
             if trouble := next(filter(None, map(self.models.trouble_of, names.values())), ""):
                 raise RequestRefusal(trouble)

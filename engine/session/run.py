@@ -18,6 +18,7 @@ from decodescope.engine.core.arguments import (
 from decodescope.engine.core.progress import Progress
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.model.checkpoint.prompt_notes import PYTHON, prompt_notes
+from decodescope.engine.model.checkpoint.prompt_source import PromptSource, PromptValue, parse_ids
 from decodescope.engine.model.forward.executor import Executor
 from decodescope.engine.trace import PARTIAL, Trace, TraceWriter
 from decodescope.engine.trace.query.summary import Summary, summarise
@@ -79,11 +80,16 @@ def encode_text_or_ids(model: ModelInfo, text_or_ids: str | Sequence[int], chat:
     """
     if not isinstance(text_or_ids, str):
         return check_ids(text_or_ids, "the prompt")
+    return encode_source(model, PromptSource(text_or_ids, chat=chat))
+
+
+def encode_source(model: ModelInfo, source: PromptSource) -> list[int]:
+    """Token ids of a prompt of any kind. Raises what its `encode` does, MethodError where that lacks a tokenizer."""
+    if source.kind == "ids":
+        return parse_ids(source.text, source.where)
     if model.tokenizer is None:
         raise MethodError(f"{model.name} has no tokenizer: give the prompt as token ids.")
-    if chat:
-        return model.tokenizer.chat([{"role": "user", "content": text_or_ids}])
-    return model.tokenizer.encode(text_or_ids)
+    return source.encode(model.tokenizer)
 
 
 class Tee:
@@ -108,13 +114,14 @@ class Tee:
 def run(  # noqa: PLR0913
     model: Model | str | Path,
     method: Method | str | Mapping[str, str] | None = None,
-    text_or_ids: str | Sequence[int] = "",
+    text_or_ids: PromptValue = "",
     *,
     models: Mapping[str, Model | str | Path] | None = None,
     draft: Model | str | Path | None = None,
     max_new_tokens: int = 64,
     seed: int = 0,
     chat: bool = False,
+    marks: bool = False,
     ignore_eos: bool = False,
     stop: str | Sequence[str] = (),
     level: Level = "decisions",
@@ -126,8 +133,11 @@ def run(  # noqa: PLR0913
     """Decode `text_or_ids` with `method` (plain greedy decoding if None) and return text, tokens and trace.
 
     A model may be given as `load` takes it, a method as `Method.of` takes it: run("lab", "prompt_lookup", text). draft is short
-    for models={"draft": draft}. chat puts the text as a user's turn, by the model's template; ignore_eos goes on after its end
-    token; `stop` is one text or several.
+    for models={"draft": draft}. chat puts the text as a user's turn, by the model's template; marks reads special tokens in a
+    text that a template has made already; ignore_eos goes on after the model's end token; `stop` is one text or several.
+
+    The prompt may also be messages, [{"role": "user", "content": "..."}], or a request of the OpenAI API: a dict with
+    "messages", and perhaps "tools" and "documents". The model's template then makes the prompt.
 
     reference keeps a full cache next to the run's own, which shows what a policy costs. Or it runs the "model" that the target
     was made from along. With a `path` the trace is also written there while the run goes. What takes longer than a second shows
@@ -142,6 +152,7 @@ def run(  # noqa: PLR0913
         max_new_tokens=max_new_tokens,
         seed=seed,
         chat=chat,
+        marks=marks,
         ignore_eos=ignore_eos,
         stop=stop,
         level=level,
@@ -167,6 +178,7 @@ class RunOptions(TypedDict, total=False):
     max_new_tokens: int
     seed: int
     chat: bool
+    marks: bool
     ignore_eos: bool
     stop: str | Sequence[str]
     level: Level
@@ -177,7 +189,7 @@ class RunOptions(TypedDict, total=False):
 def prepare_run(
     model: Model | str | Path,
     method: Method | str | Mapping[str, str] | None,
-    text_or_ids: str | Sequence[int],
+    text_or_ids: PromptValue,
     *,
     path: str | Path | None = None,
     executor: Executor | None = None,
@@ -195,7 +207,7 @@ def prepare_run(
         raise MethodError(
             f"path is {format_value(path)}: give the path of the file that the trace is written to."
         )
-    chat = asked.get("chat", False)
+    source = PromptSource.of(text_or_ids, asked.get("chat", False), asked.get("marks", False))
     level = asked.get("level", "decisions")
     layers = asked.get("layers")
     count = check_whole_number(asked.get("max_new_tokens", 64), "max_new_tokens")
@@ -205,14 +217,15 @@ def prepare_run(
     session = Session(
         model,
         composed,
-        encode_text_or_ids(model, text_or_ids, chat),
+        check_ids(text_or_ids, "the prompt") if source.kind == "ids" else encode_source(model, source),
         models=models,
         max_new_tokens=count,
         seed=seed,
         stop_tokens=[] if asked.get("ignore_eos") else None,
         stop_texts=stops,
-        chat=chat,
-        turn=text_or_ids if chat and isinstance(text_or_ids, str) else "",
+        chat=source.is_templated,
+        turn=source.turn,
+        prompt_kind=source.kind,
         level=level,
         layers=layers,
         reference=asked.get("reference", False),
@@ -220,10 +233,8 @@ def prepare_run(
     )
     trace = Trace()
     session.sink = trace if path is None else Tee(LazyWriter(path), trace)
-    if not isinstance(text_or_ids, str):
-        return Run(model, session, trace)
-    turn, ends = [(text_or_ids, chat)], None if asked.get("ignore_eos") else model.stop_tokens
-    return Run(model, session, trace, partial(prompt_notes, model.tokenizer, turn, ends, stops, PYTHON))
+    ends = None if asked.get("ignore_eos") else model.stop_tokens
+    return Run(model, session, trace, partial(prompt_notes, model.tokenizer, [source], ends, stops, PYTHON))
 
 
 def read_prompt(session: Session) -> None:

@@ -45,6 +45,7 @@ from decodescope.engine.trace.records.events import (
     Level,
     Pass,
     Prefill,
+    PromptKind,
     Step,
 )
 
@@ -90,7 +91,8 @@ class Session(State):
     threads: who has chosen the number of threads, watches it and may change it between two steps; None: nobody does
     watched: called before each chunk of the prompt with the lane that reads, how many tokens it has read, and their total
     reading: while the prompt is read, the lane that reads, how many tokens it has read, and their total
-    turn:   the user's turn that a chat template made the prompt from, as it was written; "": there is none
+    turn:   the user's turn or the messages that a chat template made the prompt from, as they were written; "": there is none
+    prompt_kind: how the prompt was given, for the header
     reference: the reference that runs along: a full cache next to the target's (True), which shows what its policy and KV
                compression cost, or "model"
     asked:  a policy or prompt compression takes its share of so many tokens of `prompt`; a run wrote the others; None: of all
@@ -124,6 +126,7 @@ class Session(State):
         stop_texts: Sequence[str] = (),
         chat: bool = False,
         turn: str = "",
+        prompt_kind: PromptKind = "text",
         level: Level = "decisions",
         layers: Sequence[int] | None = None,
         asked: int | None = None,
@@ -182,7 +185,7 @@ class Session(State):
         self._seed = seed
         self._stop_texts = stop_texts
         self._chat = chat
-        self._user_turn = turn
+        self._user_turn, self._prompt_kind = turn, prompt_kind
         self._whole = list(prompt)  # the prompt that the trace records
         self._begin = len(prompt)  # where the trace begins behind it
 
@@ -289,6 +292,7 @@ class Session(State):
                 stop_texts=self._stop_texts,
                 chat=self._chat,
                 turn=self._user_turn,
+                prompt_kind=self._prompt_kind,
                 parent=self._parent,
                 machine=known_measurement(target.decoder.dtype, target.decoder.device, threads),
                 pass_us=known_pass_times(self._models, threads),

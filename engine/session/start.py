@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Unpack
 
 from decodescope.engine.core.arguments import format_value
+from decodescope.engine.model.checkpoint.prompt_source import PromptValue
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.records.events import Record
@@ -115,7 +116,7 @@ class BackgroundRun:
 def start(
     model: Model | str | Path,
     method: Method | str | Mapping[str, str] | None = None,
-    text_or_ids: str | Sequence[int] = "",
+    text_or_ids: PromptValue = "",
     *,
     path: str | Path | None = None,
     **asked: Unpack[RunOptions],

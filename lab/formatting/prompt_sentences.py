@@ -10,9 +10,9 @@ def template_sentence(templated: int, count: int) -> str:
     if not templated:
         return "The prompts were put as raw text, without a chat template."
     if templated < count:
-        what = f"{templated} of {count} prompts were put as a user's turn, through the model's chat template"
+        what = f"{templated} of {count} prompts were put through the model's chat template"
         return f"{what}; the others as raw text."
-    return "Every prompt was put as a user's turn, through the model's chat template."
+    return "Every prompt was put through the model's chat template."
 
 
 def skipped_turns_sentence(turns: int, having: int, count: int) -> str:

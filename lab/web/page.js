@@ -7,7 +7,7 @@ import { knobDeclarations, panel as knobPanel, show as showKnobs } from "./run_f
 import { stepLink, followStepLinks } from "./runs/landing.js";
 import { checkSettings, copyText, copyButtons, settingsBanner } from "./run_form/settings_diff.js";
 import { breakpointBanner } from "./run_view/breakpoint_banner.js";
-import { showPromptNotes, placePromptNotes } from "./run_form/prompt_notes.js";
+import { showConversation, showPromptNotes, placePromptNotes } from "./run_form/prompt_notes.js";
 import { copyButton, forms, saveMenu, viewsOf } from "./export/save.js";
 import { button, h, icon } from "./scope.js";
 import { activePane, activePlayer, allOver, ask, beginRuns, errorText, exampleOf, hasFailed, isOver, notify, onChange,
@@ -292,6 +292,7 @@ export function showAnswer(element, value) {
   if (value?.shown) showKnobs(value.shown);
   if (value?.memory) showMemory(value.memory);
   showPromptNotes(value?.given || "", value?.notes || []);
+  showConversation(value);
 }
 
 /** The notes under the prompt. */

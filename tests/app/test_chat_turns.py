@@ -95,7 +95,9 @@ def test_the_page_has_notes_on_special_tokens_in_a_prompt(play: RunService, tmp_
     shipped = RunService("lab-draft", None, tmp_path)
     try:
         what = "the prompt holds the text of special tokens ('<|end|>'), which is read as plain text"
-        assert notes(shipped, RunChoice("a<|end|>")) == [f"{what}: the switch Chat template writes them."]
+        assert notes(shipped, RunChoice("a<|end|>")) == [
+            f"{what}: the choice text with special tokens reads them as such, or the switch Chat template writes them."
+        ]
         assert notes(shipped, RunChoice("a<|end|>", chat=True)) == [f"{what}."]
         assert notes(shipped, RunChoice("a", chat=True)) == notes(play, RunChoice("a<|end|>")) == []
         shipped.models.reader("lab-draft").tokenizer.remarks.append("x is not followed.")

@@ -292,7 +292,8 @@ def test_special_tokens_in_a_prompt_are_named_in_text_and_json(said) -> None:
     """A prompt without them gets no note."""
     typed = ["run", "--model", "lab-draft", "--prompt", "<|user|>hi", "--max-new-tokens", "2", "--json"]
     what = "Note: the prompt holds the text of special tokens ('<|user|>'), which is read as plain text"
-    for more, note in (([], f"{what}: --chat lets the chat template write them."), (["--chat"], f"{what}.")):
+    ways = "--marks reads them as special tokens, or --chat lets the chat template write them"
+    for more, note in (([], f"{what}: {ways}."), (["--chat"], f"{what}.")):
         code, out, err = said(*typed, *more)
         assert code == 0 and json.loads(out)["notes"] == [note] and err == f"{note}\n"
     code, out, err = said(*RUN, "--chat", "--json")

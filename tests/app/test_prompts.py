@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -90,3 +91,52 @@ def test_a_set_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prompts, "MOST", 2)
     with pytest.raises(RequestRefusal, match="3 prompts are in x, more than 2"):
         parse_prompts("a\nb\nc", "x")
+
+
+def test_lines_hold_messages_requests_ids_and_sharegpt() -> None:
+    lines = [
+        {"messages": [{"role": "user", "content": "a"}], "category": "chat"},
+        {
+            "custom_id": "r-1",
+            "method": "POST",
+            "body": {"model": "m", "messages": [{"role": "user", "content": "b"}]},
+        },
+        {"prompt": "ignored", "prompt_token_ids": [5, 6]},
+        {"prompt": [7, 8]},
+        {"id": "x", "conversations": [{"from": "human", "value": "c"}, {"from": "gpt", "value": "d"}]},
+        {"prompt": "e"},
+    ]
+    read = parse_prompts("\n".join(map(json.dumps, lines)), "x")
+    assert [x.prompt_kind for x in read] == ["messages", "messages", "ids", "ids", "messages", "text"]
+    assert [x.text for x in read[2:4]] == ["5 6", "7 8"] and [x.name for x in read[:2]] == ["1", "r-1"]
+    assert [x.beginning for x in read] == ["a", "b", "5 6", "7 8", "c", "e"]
+    assert [len(x.source().conversation.messages) for x in (read[0], read[1], read[4])] == [1, 1, 1]
+    assert [x.source(chat=True).is_templated for x in read] == [True, True, False, False, True, True]
+    assert [x.source(marks=True).kind for x in read] == [
+        "messages",
+        "messages",
+        "ids",
+        "ids",
+        "messages",
+        "marks",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ({"messages": []}, "Line 1 of x holds an empty list of messages"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
+            "Message 1 of Line 1 of x has a part of the type",
+        ),
+        ({"prompt_token_ids": [1, -2]}, "Line 1 of x: prompt_token_ids must be a list of whole numbers"),
+        ({"prompt_token_ids": "1"}, "must be a list of whole numbers"),
+        ({"conversations": [{"from": "gpt", "value": "d"}]}, "Line 1 of x holds answers alone"),
+        ({"body": {"input": "a"}}, "Line 1 of x has no prompt: write"),
+        (5, "Line 1 of x has no prompt"),
+    ],
+)
+def test_a_line_that_holds_no_prompt_is_named(line: Any, why: str) -> None:
+    with pytest.raises(RequestRefusal, match=why):
+        parse_prompts(json.dumps(line), "x", objects=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from decodescope.engine.core.conversation import Conversation
 from decodescope.engine.model.checkpoint import tokenizer
 from decodescope.engine.model.checkpoint.chat_template import (
     ChatTemplates,
@@ -318,7 +319,7 @@ def test_a_template_writes_the_text_of_transformers(template: str, ours: Tokeniz
     for said in CONVERSATIONS.values():
         due = text_of(lambda said=said: theirs.apply_chat_template(
             said, chat_template=source, tokenize=False, add_generation_prompt=True))  # fmt: skip
-        text = text_of(lambda said=said: compile_template(source)(ours.template_words(said)))
+        text = text_of(lambda said=said: compile_template(source)(ours.template_words(Conversation(said))))
         assert text == due, said
         outcomes.append(due.split(" ", 1)[0])
     alone = template in ("an extension that is not there", "a name with an underscore")

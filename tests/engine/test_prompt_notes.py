@@ -11,6 +11,7 @@ import pytest
 from decodescope.engine import load, run
 from decodescope.engine.model.checkpoint.chat_template import ChatTemplates
 from decodescope.engine.model.checkpoint.prompt_notes import COMMAND, PAGE, PYTHON, prompt_notes
+from decodescope.engine.model.checkpoint.prompt_source import PromptSource
 from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.session.load import SHIPPED, Model
 
@@ -43,18 +44,22 @@ def endless(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 def test_a_plain_prompt_that_holds_special_tokens_gets_a_note(tokenizer: Tokenizer) -> None:
     said = prompt_notes(
-        tokenizer, [("a <|end|> <|user|><|end|>", False), ("b<|mask|>", False), ("<|pad|>", False)], [0]
+        tokenizer,
+        [PromptSource("a <|end|> <|user|><|end|>"), PromptSource("b<|mask|>"), PromptSource("<|pad|>")],
+        [0],
     )
     shown = "'<|end|>', '<|user|>', '<|mask|>' and 1 more"
     what = f"the prompt holds the text of special tokens ({shown}), which is read as plain text"
-    assert said == [f"{what}: --chat lets the chat template write them."]
-    assert prompt_notes(tokenizer, [("a <b> <|ende|>", False), ("", False)], [0]) == []
+    assert said == [
+        f"{what}: --marks reads them as special tokens, or --chat lets the chat template write them."
+    ]
+    assert prompt_notes(tokenizer, [PromptSource("a <b> <|ende|>"), PromptSource("")], [0]) == []
     for ways, word in ((PYTHON, "chat=True"), (PAGE, "the switch Chat template")):
-        assert word in prompt_notes(tokenizer, [("<|end|>", False)], [0], ways=ways)[0]
+        assert word in prompt_notes(tokenizer, [PromptSource("<|end|>")], [0], ways=ways)[0]
 
 
 def test_a_turn_that_holds_special_tokens_gets_a_note_without_that_way_out(tokenizer: Tokenizer) -> None:
-    said = prompt_notes(tokenizer, [("<|end|>", True)], [0])
+    said = prompt_notes(tokenizer, [PromptSource("<|end|>", chat=True)], [0])
     assert said == ["the prompt holds the text of special tokens ('<|end|>'), which is read as plain text."]
 
 
@@ -82,11 +87,11 @@ def test_a_chat_that_its_template_does_not_end_gets_a_note(
 ) -> None:
     config = json.loads((SHIPPED / "lab-draft" / "tokenizer_config.json").read_text())
     tokenizer = Tokenizer((SHIPPED / "lab-draft" / "tokenizer.json").read_text(), config, source)
-    said = prompt_notes(tokenizer, [("a", True)], stops, texts)
+    said = prompt_notes(tokenizer, [PromptSource("a", chat=True)], stops, texts)
     assert len(said) == (due != "") and all(x.startswith(due) for x in said)
     if due == ENDLESS:
         assert said[0].endswith("behind it: --stop '<|end|>' ends it there.")
-    assert prompt_notes(tokenizer, [("a", False)], stops, texts) == []
+    assert prompt_notes(tokenizer, [PromptSource("a")], stops, texts) == []
 
 
 def test_a_run_has_the_note_and_ends_where_it_says(endless: Model) -> None:
@@ -105,15 +110,16 @@ def test_a_run_has_the_note_and_ends_where_it_says(endless: Model) -> None:
 def test_further_templates_are_named_in_a_chat(tokenizer: Tokenizer) -> None:
     own = tokenizer.templates
     tokenizer.templates = ChatTemplates(own.source, ("rag", "tool_use"))
-    note = "this model has more chat templates (rag, tool_use), for tools or documents: they are not used."
-    assert prompt_notes(tokenizer, [("a", True)], [0]) == [note]
-    assert prompt_notes(tokenizer, [("a", False)], [0]) == []
+    note = "this model has more chat templates (rag, tool_use), for tools or documents: "
+    note += "chat_template in the messages names one."
+    assert prompt_notes(tokenizer, [PromptSource("a", chat=True)], [0]) == [note]
+    assert prompt_notes(tokenizer, [PromptSource("a")], [0]) == []
     tokenizer.templates = own
 
 
 def test_what_stands_in_for_a_tokenizer_gets_no_notes() -> None:
     assert (
-        prompt_notes(object(), [("<|end|>", True)], [])
-        == prompt_notes(None, [("a", False)], [], ways=COMMAND)
+        prompt_notes(object(), [PromptSource("<|end|>", chat=True)], [])
+        == prompt_notes(None, [PromptSource("a")], [], ways=COMMAND)
         == []
     )

@@ -21,9 +21,10 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import DRAFTS, TARGET, role_option
 
 from .output import LivePrinter, format_bytes, new_file_path, print_json, print_note
-from .texts import LARGEST, read_text
+from .texts import LARGEST, read_source, read_text
 
 if TYPE_CHECKING:
+    from decodescope.engine.model.checkpoint.prompt_source import PromptSource
     from decodescope.engine.saved.file import SavedCache
     from decodescope.engine.session.load import Model
     from decodescope.engine.session.method import Method
@@ -53,29 +54,31 @@ PARTS = tuple(kind for kind in KINDS if kind != "sampler")  # several samplers a
 
 def run(args: argparse.Namespace) -> int:
     """Decode as requested; the exit code."""
-    prompt = args.prompt if args.prompt is not None else read_text(args.prompt_file)
-    return decode_prompt(args, prompt, lambda model: (prompt_ids(model, prompt, args.chat), None))
+    source = read_source(args)
+    return decode_prompt(args, source, lambda model: (prompt_ids(model, source), None))
 
 
-def prompt_ids(model: Model, prompt: str, chat: bool) -> list[int]:
+def prompt_ids(model: Model, source: PromptSource) -> list[int]:
     """The ids of a prompt; raises Refusal if the model cannot read it."""
-    from decodescope.engine.session.run import encode_text_or_ids
+    from decodescope.engine.session.run import encode_source
 
     try:
-        return encode_text_or_ids(model, prompt, chat)
+        return encode_source(model, source)
     except ValueError as error:
         raise Refusal(str(error)) from None
 
 
 def special_token_notes(
-    args: argparse.Namespace, model: Model, prompts: Iterable[tuple[str, bool]], decodes: bool = True
+    args: argparse.Namespace, model: Model, prompts: Iterable[PromptSource], decodes: bool = True
 ) -> list[str]:
-    """Notes on special tokens in these prompts, (text, whether it is a turn of a chat), and on how the chat template ends.
+    """Notes on special tokens in these prompts, and on how the chat template ends.
     decodes: whether the command writes texts, which have to end"""
     from decodescope.engine.model.checkpoint.prompt_notes import COMMAND, PAGE, PromptAdvice, prompt_notes
 
     ways = PromptAdvice(
-        COMMAND.chat if hasattr(args, "chat") else "", COMMAND.stop if hasattr(args, "stop") else PAGE.stop
+        COMMAND.chat if hasattr(args, "chat") else "",
+        COMMAND.stop if hasattr(args, "stop") else PAGE.stop,
+        COMMAND.marks if hasattr(args, "marks") else "",
     )
     ends = model.stop_tokens if decodes and not getattr(args, "ignore_eos", False) else None
     return [
@@ -93,11 +96,13 @@ def check_option_texts(texts: Iterable[tuple[str, str]]) -> None:
 
 
 def decode_prompt(
-    args: argparse.Namespace, prompt: str, read: Callable[[Model], tuple[list[int], SavedCache | None]]
+    args: argparse.Namespace,
+    source: PromptSource,
+    read: Callable[[Model], tuple[list[int], SavedCache | None]],
 ) -> int:
     """Decode as requested; the exit code. read: the ids of the prompt for a model, and its cache if that was saved"""
     target = None if args.trace is None else new_trace_path(args.trace)
-    check_option_texts((("--prompt", prompt), *(("--stop", text) for text in args.stop)))
+    check_option_texts((("--prompt", source.text), *(("--stop", text) for text in args.stop)))
     if "" in args.stop:
         raise Refusal(
             "--stop is empty, and every text holds that: give the text to end at, or leave --stop out."
@@ -117,8 +122,7 @@ def decode_prompt(
 
     threads = choose_threads(args, model)
     ids, saved = read(model)
-    chat = getattr(args, "chat", False)
-    notes += special_token_notes(args, model, [(prompt, chat)])
+    notes += special_token_notes(args, model, [source])
     session = Session(
         model,
         method,
@@ -128,8 +132,9 @@ def decode_prompt(
         seed=args.seed,
         stop_tokens=[] if args.ignore_eos else None,
         stop_texts=args.stop,
-        chat=chat,
-        turn=prompt if chat else "",
+        chat=source.is_templated,
+        turn=source.turn,
+        prompt_kind=source.kind,
         saved=saved,
         level="summary" if target is None else args.trace_level or "decisions",
         layers=None if target is None else args.layers,

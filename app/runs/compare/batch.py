@@ -76,7 +76,9 @@ def make_row(play: RunService, prompt: PromptEntry, choice: RunChoice, i: int) -
     It is a user's turn if the prompt is one and the target has a chat template, or if the choice says so."""
     seed = (choice.seed + i) % (SEEDS + 1)
     chat = choice.chat or (prompt.chat and has_chat_template(play, play.model_keys(choice)))
-    return BatchRow(prompt, replace(choice, prompt=prompt.text, chat=chat, seed=seed))
+    kind = prompt.prompt_kind
+    asked = replace(choice, prompt=prompt.text, prompt_kind=kind, chat=chat and kind == "text", seed=seed)
+    return BatchRow(prompt, asked)
 
 
 class SequentialRuns:
@@ -99,7 +101,9 @@ class SequentialRuns:
     def prompt_sentences(self) -> list[str]:
         """Sentences on how the prompts are put to the model, and which of their turns are not."""
         rows = {id(x.prompt): x for x in self.rows}.values()  # a set has a row per prompt and method
-        return prompt_sentences(sum(x.choice.chat for x in rows), [x.prompt.later for x in rows])
+        return prompt_sentences(
+            sum(x.choice.source.is_templated for x in rows), [x.prompt.later for x in rows]
+        )
 
     def begin(self) -> Self:
         """Begin, in a thread that waits for each run."""

@@ -18,6 +18,14 @@ from ..recipe import choice_from_header
 from ..record_stream import RecordStream
 from ..run_service import RunChoice, RunService
 
+# kinds of prompts, as the page names them
+KINDS = {
+    "text": "text",
+    "messages": "messages (JSON)",
+    "marks": "text with special tokens",
+    "ids": "token ids",
+}
+
 if TYPE_CHECKING:
     from decodescope.engine.session.load import Model
 
@@ -83,6 +91,9 @@ def differences(play: RunService, header: Header, run: RunChoice, now: RunChoice
 def _prompt_differences(run: RunChoice, now: RunChoice) -> list[str]:
     """How the prompts differ, as they are written."""
     words = ["another prompt"] * (now.prompt != run.prompt)
+    words += [f"the prompt is {KINDS[now.prompt_kind]}, not {KINDS[run.prompt_kind]}"] * (
+        now.prompt_kind != run.prompt_kind
+    )
     return words + [f"{'with' if now.chat else 'without'} the chat template"] * (now.chat != run.chat)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ PROGRAM = Path(__file__).with_name("run_template.py")
 SOURCE_BYTES = 64 << 10
 START_SECONDS = 20.0  # for the process to start on a busy machine
 DEFAULT = "default"
+FOR_TOOLS = "tool_use"  # as in transformers
 FURTHER = "additional_chat_templates"  # the folder of the others
 
 
@@ -32,13 +33,30 @@ class TemplateError(Refusal):
 class ChatTemplates:
     """The chat templates of a model folder.
 
-    source: the one for a chat without tools and documents, None if there is none;  others: the names of the others
+    source: the default one, None if there is none;  others: the names of the others
     lacking: why there is none, as the end of a sentence about the model
+    named:   name -> source of all, where they have names
     """
 
     source: str | None = None
     others: tuple[str, ...] = ()
     lacking: str = "has no chat template"
+    named: Mapping[str, str] = field(default_factory=dict)
+
+    def select(self, name: str = "", tools: bool = False) -> str:
+        """The source of the template of this name; without a name the one for tools if there are tools, else the default.
+
+        Raises TemplateError, or ValueError if the model has none.
+        """
+        if name and name not in self.named:
+            there = escape_unprintable(", ".join(self.named))[:200]
+            having = f"has chat templates named {there}" if there else "names no chat templates"
+            raise TemplateError(f"The model {having} and none named {name[:40]}; leave chat_template out.")
+        if name or (tools and FOR_TOOLS in self.named):
+            return self.named[name or FOR_TOOLS]
+        if self.source is None:
+            raise ValueError(f"The model {self.lacking}; give the prompt as plain text.")
+        return self.source
 
 
 def read_templates(folder: Path, config: dict[str, Any]) -> ChatTemplates:
@@ -59,8 +77,8 @@ def read_templates(folder: Path, config: dict[str, Any]) -> ChatTemplates:
         lacking = (
             f"has chat templates named {escape_unprintable(', '.join(others))[:200]} and none named {DEFAULT}"
         )
-        return ChatTemplates(None, others, lacking)
-    return ChatTemplates(named[DEFAULT], others)
+        return ChatTemplates(None, others, lacking, named)
+    return ChatTemplates(named[DEFAULT], others, named=named if others else {})
 
 
 def _by_name(given: Any) -> dict[str, str] | None:

@@ -11,11 +11,13 @@ from typing import Any
 
 import tokenizers
 
+from decodescope.engine.core.conversation import Conversation
 from decodescope.engine.trace.records.events import Piece
 
 from .added_tokens import AGAIN, Additions, add_missing_tokens, named_tokens
 from .chat_template import ChatTemplates, TemplateError, read_templates, render, render_each
 from .folder import TOKENIZER_BYTES, LoadError, read_ends, read_json, read_text
+from .message_forms import fit_messages
 from .tokenizer_settings import disable_dropout, settings_remarks
 from .typed_marks import (
     Fence,
@@ -34,6 +36,7 @@ _HALF = re.compile("[\ud800-\udfff]")  # half of a surrogate pair is no text
 _BAD = re.compile("([\udc80-\udcff]+)")  # how bytes that are no UTF-8 come out of "surrogateescape"
 RENDERED = 64  # conversations that one run of a template renders
 _MOST_IDS = 1 << 22  # the largest vocabularies stay below 2^19
+FENCED = ("tools", "documents")  # what a template is given, in addition to messages, whose marks stay text
 _ASKED, _ANSWERED = "question-one", "answer-two"  # turns of a conversation that only looks at the template
 
 
@@ -156,6 +159,10 @@ class Tokenizer:
         text."""
         return self.front + self._encode_text(text)
 
+    def encode_marks(self, text: str) -> list[int]:
+        """Ids of `text` that a template has made already: marks in it are read as marks, and nothing is put before it."""
+        return self._encode_guarded(self._marks_tokenizer, _HALF.sub("\ufffd", text)).ids
+
     def encode_plain(self, text: str) -> list[int]:
         """Ids of `text` alone, without a prefix; marks in it are read as plain text."""
         return self._encode_text(text)
@@ -251,19 +258,20 @@ class Tokenizer:
         marks = (text[a:b] for a, b in self._marks_in(text)) if chat else self._pattern.findall(text)
         return list(dict.fromkeys(marks))
 
-    def chat(self, messages: list[dict[str, Any]]) -> list[int]:
+    def chat(self, messages: Conversation | list[dict[str, Any]]) -> list[int]:
         """Ids of a conversation ({"role": ..., "content": ...}) up to where the model answers, by the folder's template.
 
-        The template's marks become marks; the same strings inside a message stay text. Raises ValueError without template.
+        The template's marks become marks; the same strings inside a message, a tool or a document stay text. Raises ValueError
+        without template.
         """
-        source = self.templates.source
-        if source is None:
-            raise ValueError(f"The model {self.templates.lacking}; give the prompt as plain text.")
-        if not messages:
+        talk = Conversation(messages) if isinstance(messages, list) else messages
+        source = self.templates.select(talk.template, talk.tools is not None)
+        if not talk.messages:
             raise ValueError("A conversation without a message has no answer; give one.")
-        words = self.template_words(messages)
+        words = self.template_words(talk)
+        words["messages"] = fit_messages(source, words)
         fence = Fence.of(self._marks_in, "\0".join([source, *strings(words)]))
-        fenced = {**words, "messages": fence.put(words["messages"])}
+        fenced = {**words, **{name: fence.put(words[name]) for name in ("messages", *FENCED, *talk.options)}}
         if not fence.marks:
             return self._encode_guarded(self._marks_tokenizer, render(source, words)).ids
         texts = render_each(source, [words, fenced])
@@ -317,12 +325,20 @@ class Tokenizer:
                 marks.append((begin + first, begin + first + length, mark))
         return marks
 
-    def template_words(self, messages: list[dict[str, Any]], *, answered: bool = False) -> dict[str, Any]:
+    def template_words(self, talk: Conversation) -> dict[str, Any]:
         """The variables of a template: the names of `apply_chat_template`, and the special tokens by theirs."""
-        clean = map_strings(messages, lambda text: _HALF.sub("\ufffd", text))
-        clean = [_with_reasoning({k: v for k, v in x.items() if v is not None}) for x in clean]
-        given = {"messages": clean, "tools": None, "documents": None, "add_generation_prompt": not answered}
-        return {**given, **self._named}
+
+        def clean(value: Any) -> Any:
+            return map_strings(value, lambda text: _HALF.sub("\ufffd", text))
+
+        messages = [{k: v for k, v in x.items() if v is not None} for x in clean([*talk.messages])]
+        given = {
+            "messages": [_with_reasoning(x) for x in messages],
+            "tools": clean(talk.tools),
+            "documents": clean(talk.documents),
+            "add_generation_prompt": talk.asks,
+        }
+        return {**given, **self._named, **clean(dict(talk.options))}
 
     @cached_property
     def turn_ends(self) -> list[int]:
@@ -330,7 +346,7 @@ class Tokenizer:
         asked, answer = ({"role": "user", "content": x} for x in (_ASKED, _ANSWERED))
         turns = [{**asked, "content": "x"}, {**answer, "role": "assistant"}, asked]
         try:
-            source, words = self.templates.source, self.template_words(turns, answered=True)
+            source, words = self.templates.source, self.template_words(Conversation(turns, asks=False))
             text = "" if source is None else render(source, words)
         except TemplateError:
             return []

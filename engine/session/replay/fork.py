@@ -89,6 +89,7 @@ class Fork(Session):
             stop_texts=header.stop_texts,
             chat=header.chat,
             turn=header.turn,
+            prompt_kind=header.prompt_kind,
             reference=header.reference_kind,
             level=level or header.levels[-1],  # type: ignore[arg-type]  # the levels of a header that was read
         )
@@ -203,6 +204,7 @@ class Fork(Session):
             stop_texts=self._stop_texts,
             chat=self._chat,
             turn=self._user_turn,
+            prompt_kind=self._prompt_kind,
             level=self.recorder.level,
             asked=len(self._whole),
             reference=self.reference_kind,

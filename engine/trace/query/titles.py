@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decodescope.engine.core.conversation import find_conversation
+
 from ..records.events import Header
 from ..records.parts import method_label
 from ..records.pieces import join
@@ -13,7 +15,15 @@ LETTERS = 40  # of a prompt that are shown
 def title(header: Header) -> str:
     """The title of a run; a fork with a name has that instead of its method."""
     name = header.fork.get("name") if header.fork is not None else None
-    return compose_title(str(name) if name else method_label(header), header.turn or _prompt_text(header))
+    return compose_title(str(name) if name else method_label(header), prompt_line(header))
+
+
+def prompt_line(header: Header) -> str:
+    """The text that names a run's prompt: of messages the last question."""
+    if header.turn:
+        talk = find_conversation(header.turn) if header.prompt_kind == "messages" else None
+        return header.turn if talk is None else talk.last_question
+    return _prompt_text(header)
 
 
 def compose_title(method: str, prompt: str) -> str:

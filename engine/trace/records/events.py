@@ -62,6 +62,9 @@ from .weight_reports import Made as Made
 SCHEMA = "2.0"
 Level = Literal["summary", "decisions", "full"]
 LEVELS: tuple[Level, ...] = ("summary", "decisions", "full")
+# How a prompt was given: as text, as text with special tokens, as messages in JSON, or as token ids.
+PromptKind = Literal["text", "marks", "messages", "ids"]
+PROMPT_KINDS: tuple[PromptKind, ...] = ("text", "marks", "messages", "ids")
 EndReason = Literal[
     "stop_token", "max_new_tokens", "stopped_by_user", "context_full", "out_of_memory", "non_finite_logits", "device_lost",
     "storage_full", "bad_input", "internal_error", "interrupted", "picture_full",
@@ -91,8 +94,9 @@ class Header:
              `method`, `parts`, `seed`, `max_new_tokens` and `fork` of that other run. The header's own fields hold from that
              step on
     kernels: the kernels of the passes on a CPU: "torch", or "rows", which gives a row the same result for any number of rows
-    chat:    whether the prompt is a user's turn in the model's chat template
-    turn:    that turn, before the template; "" if there is none, or it was not recorded
+    chat:    whether the model's chat template made the prompt, of a user's turn or of messages
+    turn:    that turn, or the messages as JSON, before the template; "" if there is none, or it was not recorded
+    prompt_kind: how the prompt was given: "text", "marks" (text whose special tokens count), "messages" (as JSON) or "ids"
     forced:  whether verdicts were forced in the run; the text then follows no distribution
     machine: the measured profile of the target's device (HardwareProfile.record()), or None if there was none
     pass_us: role -> rows -> microseconds: passes of that model as measured before the run with these kernels and threads
@@ -126,6 +130,7 @@ class Header:
     stop_texts: list[str] = field(default_factory=list)
     chat: bool = False
     turn: str = ""
+    prompt_kind: PromptKind = "text"
     forced: bool = False
     tellings: dict[str, Telling] = field(default_factory=dict)
     pieces: dict[str, Piece] = field(default_factory=dict)

@@ -74,11 +74,7 @@ def test_a_batch_says_how_prompts_were_put_and_which_turns_were_not(
     said_so = said("batch", *asked)[1]
     assert raw in said_so and left in said_so and "lab-draft has a chat template: --chat puts" in said_so
     notes = " ".join(json.loads(said("batch", *asked, "--chat", "--json")[1])["notes"])
-    assert (
-        "Every prompt was put as a user's turn, through the" in notes
-        and left in notes
-        and "--chat" not in notes
-    )
+    assert "Every prompt was put through the" in notes and left in notes and "--chat" not in notes
 
 
 def test_with_a_method_each_text_is_that_of_its_run_and_has_a_trace(said, file: Path) -> None:

@@ -155,7 +155,7 @@ def test_the_six_columns_are_those_of_the_calls_and_n_a_where_nobody_counted(
 @pytest.mark.parametrize(
     ("chat", "first", "says"),
     [
-        (True, False, "Every prompt was put as a user's turn, through the model's chat template. All turns were asked; a "
+        (True, False, "Every prompt was put through the model's chat template. All turns were asked; a "
                       "method's own answers are part of its later prompts."),
         (False, True, "The prompts were put as raw text, without a chat template. Only first turns were asked. Left out: 3 "
                       "later turns, of 2 of 3 prompts."),

@@ -78,7 +78,7 @@ TURNS = [{"question_id": i, "turns": [text, "And why?", "Go on."]} for i, text i
 @pytest.mark.parametrize(
     ("more", "puts", "hints"),
     [([], "The prompts were put as raw text, without a chat template.", True),
-     (["--chat"], "Every prompt was put as a user's turn, through the model's chat template.", False)],
+     (["--chat"], "Every prompt was put through the model's chat template.", False)],
 )  # fmt: skip
 def test_a_report_says_how_prompts_were_put_and_which_turns_were_not(
     said, tmp_path: Path, more: list[str], puts: str, hints: bool
