@@ -46,6 +46,13 @@ from decodescope.engine.model.checkpoint.gguf.source import (
     source_record,
 )
 from decodescope.engine.model.checkpoint.gguf.tensors import GgufTensors, loaded_bytes
+from decodescope.engine.model.checkpoint.in_memory import (
+    InMemoryModel,
+    InMemoryTensors,
+    hold_model,
+    is_transformers_model,
+    stored_digest,
+)
 from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.model.checkpoint.tokenizer_settings import out_of_range_remarks
 from decodescope.engine.model.checkpoint.weights import (
@@ -98,6 +105,7 @@ class Model:
     reports: what each of the transforms found
     remarks: sentences about how its files were read: keys of a config.json that are not read (of the model, its adapter and its
              heads), contradictions in it, and which results of transforms were written to the cache or taken from it
+    held:    the model of transformers that it was made from, if any
     """
 
     name: str
@@ -109,6 +117,7 @@ class Model:
     stop_tokens: list[int]
     reports: list[Made] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    held: InMemoryModel | None = None
 
     @property
     def reference(self) -> str:
@@ -157,13 +166,14 @@ class ModelSource(NamedTuple):
 
 
 def load(
-    name_or_path: str | Path,
+    name_or_path: str | Path | torch.nn.Module,
     dtype: str | torch.dtype | None = None,
     device: str | None = None,
     heads: Mapping[str, Path] | None = None,
     allow_pickle: bool = False,
     weights: str = "",
     keep_packed: bool = True,
+    tokenizer: Any = None,
 ) -> Model:
     """Load a model by name: one of the shipped models, a folder (written with a path separator), a GGUF file, or a hub id.
 
@@ -173,14 +183,20 @@ def load(
     Without `device` the first CUDA device is taken, else the CPU; without `dtype` bfloat16 on CUDA, float32 elsewhere. `heads`:
     folders of draft heads by kind, ours or published ones, in addition to those in the model's own folder; `allow_pickle`:
     published heads may be read from a pickle file, tensors only. `keep_packed`: matrices of a GGUF file stay as it stores them
-    where the kernels multiply them so and there are no transforms; else all are dequantised. Raises LoadError, in one sentence.
+    where the kernels multiply them so and there are no transforms; else all are dequantised.
+
+    A model of transformers is taken as it is, in its own type and on its own device, with its `tokenizer`. Its weights are then
+    held twice, by transformers and here; only the embedding is shared. Raises LoadError, in one sentence.
     """
+    held = _held_model(name_or_path, tokenizer)
+    if held is not None:
+        dtype, device = dtype or held.embedding.dtype, device or str(held.embedding.device)
     place = _device(device)
     kind = _dtype(dtype, place)
-    asked = find_model(with_weights(name_or_path, weights))
+    asked = _find_source(name_or_path, weights, held)
     name, folder, adapter, made_by = asked
     spec, parts = describe(folder, name, heads, adapter, made_by), parse_transform_list(made_by)
-    decoder, reading_remarks = _read_weights(asked, spec, kind, place, keep_packed and not parts)
+    decoder, reading_remarks = _read_weights(asked, spec, kind, place, keep_packed and not parts, held)
     spec, config = decoder.spec, read_json(folder, "config.json") or {}
     reports, remarks = list[Made](), key_remarks(config, name) + length_remarks(config, spec)
     remarks += generation_remarks(folder, name) + reading_remarks
@@ -194,35 +210,65 @@ def load(
         + _foreign_head_remarks(nets, folder, name)
         + unknown_head_remarks(folder)
     )
-    tokenizer = Tokenizer.from_folder(folder) if (folder / "tokenizer.json").exists() else None
-    stops, odd = read_ends(folder) if tokenizer is None else (set(tokenizer.stop_ids), tokenizer.remarks)
-    added = {} if tokenizer is None else tokenizer.added
+    reader = Tokenizer.from_folder(folder) if (folder / "tokenizer.json").exists() else None
+    stops, odd = read_ends(folder) if reader is None else (set(reader.stop_ids), reader.remarks)
+    added = {} if reader is None else reader.added
     odd = [*odd, *out_of_range_remarks(spec, added, stops, read_json(folder, "tokenizer_config.json") or {})]
     remarks = [*(f"{name}: {x}" for x in odd), *remarks]
-    if tokenizer is not None and tokenizer.vocab < spec.vocab:
-        decoder.usable = tokenizer.vocab  # the rows above pad the matrix to a round size
+    if reader is not None and reader.vocab < spec.vocab:
+        decoder.usable = reader.vocab  # the rows above pad the matrix to a round size
     decoder.fingerprint = mark = fingerprint(folder, adapter, parts)
     return Model(
         name,
         folder,
         spec,
         decoder,
-        tokenizer,
+        reader,
         mark,
         sorted(x for x in stops if x < spec.vocab),
         reports,
         remarks,
+        held,
     )
 
 
+def _held_model(model: Any, tokenizer: Any) -> InMemoryModel | None:
+    """A model that transformers holds in memory, with its tokenizer; None if a model is named. Raises LoadError."""
+    if is_transformers_model(model):
+        return hold_model(model, tokenizer)
+    if tokenizer is not None:
+        raise LoadError(
+            "A tokenizer is given beside a model of transformers; a model that is named brings its own, so leave it out."
+        )
+    return None
+
+
+def _find_source(model: Any, weights: str, held: InMemoryModel | None) -> ModelSource:
+    """Name and folder of a model, and its transforms. Raises LoadError."""
+    if held is None:
+        return find_model(with_weights(model, weights) if isinstance(model, str | Path) else model)
+    listed = _transform_list(weights, held.name)
+    return ModelSource(str(with_weights(held.name, listed)), held.folder, "", listed)
+
+
 def _read_weights(
-    asked: ModelSource, spec: ModelSpec, dtype: torch.dtype, device: torch.device, keep_packed: bool
+    asked: ModelSource,
+    spec: ModelSpec,
+    dtype: torch.dtype,
+    device: torch.device,
+    keep_packed: bool,
+    held: InMemoryModel | None = None,
 ) -> tuple[Decoder, list[str]]:
     """The decoder with the weights of a model's files, before transforms, and remarks on how they were read."""
     name, folder, *_ = asked
     with Progress(f"loading {name}", spec.n_layers, "layers") as progress, contextlib.ExitStack() as opened:
         stored: TensorSource
-        if source_record(folder) is None:
+        if held is not None:
+            stored = given = InMemoryTensors(held, share=not asked.weights)
+            stored.check(spec)
+            needed = _dense_bytes(spec, dtype, device) - given.shared_bytes(spec, dtype, device)
+            _check_memory(spec, needed, dtype, device)
+        elif source_record(folder) is None:
             _check_memory(spec, _dense_bytes(spec, dtype, device), dtype, device)
             stored = opened.enter_context(CheckpointTensors(folder))
             stored.check(spec)
@@ -318,15 +364,22 @@ def calibration(folder: Path, name: str) -> torch.Tensor:
     return torch.tensor(Tokenizer.from_folder(folder).encode(text))
 
 
-def ensure_loaded(model: Model | str | Path, name: str = "model") -> Model:
-    """The model itself, or the one that a name or a folder names; `name` of the argument. Raises LoadError."""
+def ensure_loaded(
+    model: Model | str | Path | torch.nn.Module, name: str = "model", tokenizer: Any = None
+) -> Model:
+    """The model itself, or the one that a name or a folder names, or that transformers holds; `name` of the argument.
+
+    Raises LoadError.
+    """
     if isinstance(model, Model):
+        if tokenizer is not None:
+            raise LoadError("A tokenizer is given beside a loaded model; give it to load instead.")
         return model
-    if not isinstance(model, str | Path):
+    if not isinstance(model, str | Path) and not is_transformers_model(model):
         raise LoadError(
             f"{name} is {format_value(model)}: give a model that was loaded, or what load takes; {_model_advice()}"
         )
-    return load(model)
+    return load(model, tokenizer=tokenizer)
 
 
 def load_original(model: Model) -> Model:
@@ -336,6 +389,9 @@ def load_original(model: Model) -> Model:
     """
     if not model.spec.weights:
         return model
+    if model.held is not None:
+        kind, place = model.decoder.dtype, str(model.decoder.device)
+        return load(model.held.model, kind, place, tokenizer=model.held.tokenizer)
     return load(without_weights(model.reference)[0], model.decoder.dtype, str(model.decoder.device))
 
 
@@ -380,13 +436,18 @@ def find_model(name_or_path: str | Path) -> ModelSource:
     name, folder = _find_folder(base)
     if adapter:
         adapters.adapter_folder(folder, name, adapter)
-    try:
-        weights = format_transform_list(parse_transform_list(weights))
-    except ParamError as error:
-        raise LoadError(f"{name} cannot be made so: {error}") from None
+    weights = _transform_list(weights, name)
     return ModelSource(
         str(with_weights(adapters.join_reference(name, adapter), weights)), folder, adapter, weights
     )
+
+
+def _transform_list(weights: str, name: str) -> str:
+    """The transforms of the model called `name`, in their usual spelling. Raises LoadError."""
+    try:
+        return format_transform_list(parse_transform_list(weights))
+    except ParamError as error:
+        raise LoadError(f"{name} cannot be made so: {error}") from None
 
 
 def requested_changes(reference: str | Path) -> dict[str, str]:
@@ -604,9 +665,11 @@ def fingerprint(folder: Path, adapter: str = "", weights: Sequence[WeightTransfo
 
     For the transforms they cover names and knobs, and the text that they look at.
     """
-    record = source_record(folder)
-    parts, read = [], [folder / "config.json", *(weight_files(folder) if record is None else [])]
+    record, in_memory = source_record(folder), stored_digest(folder)
+    files = weight_files(folder) if record is None and not in_memory else []
+    parts, read = [], [folder / "config.json", *files]
     parts += [] if record is None else [f"gguf {record.digest}"]
+    parts += [f"in memory {in_memory}"] if in_memory else []
     if adapter:
         read += [folder / adapters.FOLDER / adapter / x for x in ("config.json", "model.safetensors")]
     for path in read:

@@ -7,6 +7,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
+from torch.nn import Module
+
 from decodescope.engine.core.arguments import (
     SEEDS,
     check_choice,
@@ -112,7 +114,7 @@ class Tee:
 
 
 def run(  # noqa: PLR0913
-    model: Model | str | Path,
+    model: Model | str | Path | Module,
     method: Method | str | Mapping[str, str] | None = None,
     text_or_ids: PromptValue = "",
     *,
@@ -127,14 +129,16 @@ def run(  # noqa: PLR0913
     level: Level = "decisions",
     layers: Sequence[int] | None = None,
     reference: bool | str = False,
+    tokenizer: Any = None,
     path: str | Path | None = None,
     on_step: Callable[[Step], None] | None = None,
 ) -> Run:
     """Decode `text_or_ids` with `method` (plain greedy decoding if None) and return text, tokens and trace.
 
-    A model may be given as `load` takes it, a method as `Method.of` takes it: run("lab", "prompt_lookup", text). draft is short
-    for models={"draft": draft}. chat puts the text as a user's turn, by the model's template; marks reads special tokens in a
-    text that a template has made already; ignore_eos goes on after the model's end token; `stop` is one text or several.
+    A model may be given as `load` takes it, also one of transformers with its `tokenizer`; a method as `Method.of` takes it:
+    run("lab", "prompt_lookup", text). draft is short for models={"draft": draft}. chat puts the text as a user's turn, by the
+    model's template; marks reads special tokens in a text that a template has made already; ignore_eos goes on after the
+    model's end token; `stop` is one text or several.
 
     The prompt may also be messages, [{"role": "user", "content": "..."}], or a request of the OpenAI API: a dict with
     "messages", and perhaps "tools" and "documents". The model's template then makes the prompt.
@@ -158,6 +162,7 @@ def run(  # noqa: PLR0913
         level=level,
         layers=layers,
         reference=reference,
+        tokenizer=tokenizer,
     )
     opened = prepare_run(model, method, text_or_ids, path=path, **asked)
     session = opened.session
@@ -184,10 +189,11 @@ class RunOptions(TypedDict, total=False):
     level: Level
     layers: Sequence[int] | None
     reference: bool | str
+    tokenizer: Any
 
 
 def prepare_run(
-    model: Model | str | Path,
+    model: Model | str | Path | Module,
     method: Method | str | Mapping[str, str] | None,
     text_or_ids: PromptValue,
     *,
@@ -213,7 +219,8 @@ def prepare_run(
     count = check_whole_number(asked.get("max_new_tokens", 64), "max_new_tokens")
     seed = check_whole_number(asked.get("seed", 0), "seed", 0, SEEDS)
     check_choice(level, "level", LEVELS)
-    model, models = ensure_loaded(model), {role: ensure_loaded(x, role) for role, x in given.items()}
+    model = ensure_loaded(model, tokenizer=asked.get("tokenizer"))
+    models = {role: ensure_loaded(x, role) for role, x in given.items()}
     session = Session(
         model,
         composed,

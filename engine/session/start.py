@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Unpack
 
+from torch.nn import Module
+
 from decodescope.engine.core.arguments import format_value
 from decodescope.engine.model.checkpoint.prompt_source import PromptValue
 from decodescope.engine.model.forward.executor import EngineFault
@@ -114,7 +116,7 @@ class BackgroundRun:
 
 
 def start(
-    model: Model | str | Path,
+    model: Model | str | Path | Module,
     method: Method | str | Mapping[str, str] | None = None,
     text_or_ids: PromptValue = "",
     *,
