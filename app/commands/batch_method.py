@@ -70,6 +70,8 @@ class MethodBatch:
     """
 
     def __init__(self, args: argparse.Namespace, prompts: list[PromptEntry]):
+        from decodescope.engine.session.remembered import remember_models
+
         self.args = args
         self.prompts = prompts
         self.folder = make_traces_folder(args.traces)
@@ -77,6 +79,8 @@ class MethodBatch:
         self.notes = unused_model_notes(args, self.method) + calibration_notes(self.method)
         self.model, self.others = load_models(args, self.method)
         self.notes += remarks(self.model, *self.others.values())
+        if self.folder is not None:
+            remember_models([self.model, *self.others.values()])
         assert self.model.tokenizer is not None
         chats = self.model.tokenizer.has_chat
         self.sources = [x.source(args.chat or (x.chat and chats), args.marks) for x in prompts]

@@ -140,12 +140,15 @@ def _fork_method(header: Header, step: int, change: dict[str, Any]) -> Method | 
 def _load_models(
     args: argparse.Namespace, header: Header, method: Method | None
 ) -> tuple[Model, dict[str, Model]]:
-    """The models of the run, by the names in its header or the given ones, and those that the change needs."""
+    """The models of the run and those that the change needs: the given ones, else by fingerprint, else by name."""
+    from decodescope.engine.session.remembered import remembered_model
+
     roles = {*header.lanes, *(method.lanes if method is not None else ())}
-    names = {TARGET: args.model or header.model.get("name"), **further_models(args)}
+    names = {TARGET: args.model, **further_models(args)}
     lanes: dict[str, Model] = {}
     for role in [TARGET, *sorted(roles)]:
-        name = names.get(role) or header.lanes.get(role, {}).get("name")
+        recorded = header.model if role == TARGET else header.lanes.get(role, {})
+        name = names.get(role) or remembered_model(recorded.get("fingerprint")) or recorded.get("name")
         if not name:
             raise Refusal(
                 f"{role} names no model: the change needs one in this role, give {' '.join(role_option(role))}."

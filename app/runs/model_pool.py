@@ -130,6 +130,9 @@ class ModelPool:
         self._loading: threading.Thread | None = None
         self._bringing = threading.Lock()
         self._offered: dict[str, Offer] = {}  # by key, as of the last request
+        self._remembered: set[str] = (
+            set()
+        )  # folders and files of recorded runs' models that are not offered otherwise
         self._rewritten: dict[str, Offer] = {}  # the same for models that are to be made from them
         self.threads: ThreadCount | None = None
         self._threading: Callable[[], ThreadCount] | None = None
@@ -180,6 +183,7 @@ class ModelPool:
             try:
                 self._phase, self._since = "starting the engine", time.monotonic()
                 from decodescope.engine.session.load import load
+                from decodescope.engine.session.remembered import remember_models
 
                 self._make_room(names)
                 for role, key in names.items():
@@ -198,6 +202,7 @@ class ModelPool:
                     self.threads.choose(self.present[names[TARGET]].decoder)
                 _measure_machine(self.present[names[TARGET]])
                 measure_passes(*(self.present[key] for key in dict.fromkeys(names.values())))
+                remember_models(self.present[key] for key in names.values())
                 return self.loaded_models(names)
             finally:
                 self._phase = ""
@@ -256,6 +261,7 @@ class ModelPool:
         snapshots = _hub_snapshots()
         offered += _make_offers(((str(x), name, x) for name, x in snapshots), "hub")
         offered += _gguf_offers(_gguf_paths(x for _, x in snapshots), "hub")
+        offered += _remembered_offers(self._remembered)
         before = self._offered  # an unchanged offer keeps its tokenizer
         offers = [before[x.key] if before.get(x.key) == x else x for x in offered if x is not None][
             :MOST_OFFERED
@@ -294,6 +300,19 @@ class ModelPool:
             return name
         known: dict[str, Model | Offer] = {**self._offered, **self.present}
         return next((key for key, x in known.items() if x.name == name), None)
+
+    def remembered_key(self, fingerprint: Any) -> str | None:
+        """The key of the model of this fingerprint, if a recorded run read it from a folder here that is still there.
+        It is offered from then on."""
+        from decodescope.engine.model.checkpoint.adapter import split_reference
+        from decodescope.engine.session.remembered import remembered_model
+
+        place = remembered_model(fingerprint)
+        if place is None:
+            return None
+        if self.offer(place) is None:
+            self._remembered.add(str(split_reference(without_weights(place)[0])[0]))
+        return place if self.offer(place) is not None else None
 
     def reader(self, key: str) -> Model | Offer | None:
         """The known information on the model of that key, loaded or not; None: nothing."""
@@ -444,6 +463,19 @@ def _make_offer(key: str, name: str, source: str, folder: Path, adapter: str = "
     except (ValueError, OSError):
         return None
     return Offer(key, name, source, spec, spec.params * bytes_per_number(), folder)
+
+
+def _remembered_offers(places: Iterable[str]) -> list[Offer | None]:
+    """The offers of these folders and GGUF files."""
+    from decodescope.engine.model.checkpoint.gguf.source import find_gguf
+
+    offers = list[Offer | None]()
+    for path in map(Path, sorted(places)):
+        with contextlib.suppress(ValueError, OSError):  # it is gone, or holds several models by now
+            file = find_gguf(path)
+            listed = [(str(path), path.name, path)]
+            offers += _make_offers(listed, "folder") if file is None else _gguf_offers([file], "folder")
+    return offers
 
 
 def _gguf_paths(folders: Iterable[Path], root: Path | None = None) -> Iterator[Path]:

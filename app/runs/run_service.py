@@ -443,14 +443,16 @@ class RunService:
 
     def find_recorded_models(self, header: Header, roles: Iterable[str] = ()) -> dict[str, str]:
         """Role -> key of the models here that a recorded run was made with. Raises RequestRefusal.
-        They have the same weights if those are loaded, else the same name. roles: further required roles, with the models
-        that a page begins with."""
+        They have the same weights if those are loaded or their folder is remembered, else the same name. roles: further
+        required roles, with the models that a page begins with."""
         names = {}
         for role, recorded in {TARGET: header.model, **header.lanes}.items():
             mark, name = recorded.get("fingerprint"), str(recorded.get("name", "?"))
-            key = next(
-                (key for key, x in self.models.present.items() if x.fingerprint == mark), None
-            ) or self.models.key(name)
+            key = (
+                next((key for key, x in self.models.present.items() if x.fingerprint == mark), None)
+                or self.models.remembered_key(mark)
+                or self.models.key(name)
+            )
             if key is None:
                 raise RequestRefusal(
                     f"The run was made with {name[:80]} as its {role_title(role).lower()}, which is not offered here: "

@@ -487,7 +487,9 @@ def _find_folder(name_or_path: str | Path) -> tuple[str, Path]:
         hub = isinstance(name_or_path, str) and HUB_ID.fullmatch(name)
         if not hub:
             raise LoadError(f"There is no folder {path_shown(name)}; {_model_advice()}")
-    elif not re.fullmatch(r"[\w-][\w.-]*", name):
+    else:  # perhaps the name of somebody's folder, which is nobody's business: the hub's ids have an owner
+        if re.fullmatch(r"[\w-][\w.-]*", name):
+            raise LoadError(f"There is no model {path_shown(name)!r} here; {_model_advice()}")
         raise LoadError(f"{path_shown(name)!r} is no name of a model; {_model_advice()}")
     path = fetch(name)
     return (name, path) if path.is_dir() else (model_name(path), derived_folder(path))

@@ -29,6 +29,7 @@ from decodescope.engine.trace.records.events import LEVELS, Header, Level, Step
 from .compatibility import ModelInfo
 from .load import Model, ensure_loaded, models_by_role
 from .method import Method, MethodError
+from .remembered import remember_models
 from .session import Session
 
 
@@ -240,6 +241,8 @@ def prepare_run(
     )
     trace = Trace()
     session.sink = trace if path is None else Tee(LazyWriter(path), trace)
+    if path is not None:
+        remember_models([model, *models.values()])
     ends = None if asked.get("ignore_eos") else model.stop_tokens
     return Run(model, session, trace, partial(prompt_notes, model.tokenizer, [source], ends, stops, PYTHON))
 

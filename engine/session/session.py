@@ -302,6 +302,11 @@ class Session(State):
             self._header.exactness = causes_of(self._header).exactness
         return self._header
 
+    @property
+    def models(self) -> Mapping[str, Model]:
+        """Role -> model of all that this run reads, the target first."""
+        return self._models
+
     def _describe_parts(self, method: Method) -> dict[str, dict[str, Any]]:
         """What the parts of a method say of themselves in the header, for the target's cache and heads."""
         parts, target = method.describe_parts(), self._models[TARGET].decoder

@@ -155,6 +155,7 @@ def run_session(
 ) -> int:
     """Decode to the end, record to `target` if given, and show the result with the notes; the exit code."""
     from decodescope.engine.model.forward.executor import EngineFault
+    from decodescope.engine.session.remembered import remember_models
     from decodescope.engine.session.run import LazyWriter, Run, Tee
     from decodescope.engine.trace import Trace
 
@@ -167,6 +168,7 @@ def run_session(
     code, why = 0, None
     if target is not None:
         keep_files(session)
+        remember_models(session.models.values())
     try:
         run_steps(session, model, None if as_json else LivePrinter())
         if session.end is not None and session.end.reason == "stopped_by_user":
