@@ -37,7 +37,9 @@ _PRODUCT_CHUNK = 13
 _PRODUCT_SCALES = 14
 _PRODUCT_OUTPUTS = 3
 _KEYS, _VALUES = 10, 11  # of `enter_cache`
+_STRIDES = 12  # the first of three of `enter_cache`
 _K, _V = attention.FIELDS.index("k"), attention.FIELDS.index("v")
+_K_STRIDES, _V_STRIDES = _K + 2, _V + 1  # three each
 
 
 class LayerWeights(Protocol):
@@ -173,7 +175,7 @@ class PassProgram:
         entries = stores[0].n + stores[0].m
         for store in stores:
             store.reserve(positions)
-        tiles = self._enter_attention(qkv, wide, stores[0].kv, entries + T, (B, T), mask)
+        tiles = self._enter_attention(qkv, wide, entries + T, (B, T), mask)
         self._enter_cache(qkv, stores, entries, table, T)
         threads = pass_threads()
         for stage in _PRODUCTS:
@@ -203,29 +205,32 @@ class PassProgram:
     def _enter_cache(
         self, qkv: int, stores: Sequence[Entries], entries: int, table: Sequence[Tensor], T: int
     ) -> None:
-        """The arguments by which the rows of a pass enter the caches behind `entries` others."""
+        """The arguments by which the rows of a pass enter the caches behind `entries` others, and attention reads them."""
         spec, size = self.spec, self.size
-        kv, turns = stores[0].kv, table[0].shape[1]
-        strides = [kv.stride(axis) * size for axis in (1, 2, 3)]
+        turns = table[0].shape[1]
+        # each store has its own: one that had more rows pending is larger
+        strides = np.array([store.kv.stride() for store in stores], np.int64) * size
         heads = (self.qkv_width * size, spec.n_heads, spec.n_kv_heads, spec.head_dim)
         turning = (table[0].data_ptr(), table[1].data_ptr(), turns * size, turns)
-        self._enter(slice(None), _ENTER, (qkv, self.kind, *heads, *turning, 0, 0, *strides, T))
+        self._enter(slice(None), _ENTER, (qkv, self.kind, *heads, *turning, 0, 0, 0, 0, 0, T))
         keys = np.array([store.kv.data_ptr() for store in stores], np.int64)
-        values = keys + kv.stride(0) * size
-        self.arguments[:, _ENTER, _KEYS] = keys + entries * strides[2]
-        self.arguments[:, _ENTER, _VALUES] = values + entries * strides[2]
-        self.arguments[:, _ATTEND, _K], self.arguments[:, _ATTEND, _V] = keys, values
+        values = keys + strides[:, 0]
+        a = self.arguments
+        a[:, _ENTER, _KEYS] = keys + entries * strides[:, 3]
+        a[:, _ENTER, _VALUES] = values + entries * strides[:, 3]
+        a[:, _ATTEND, _K], a[:, _ATTEND, _V] = keys, values
+        for stage, first in ((_ENTER, _STRIDES), (_ATTEND, _K_STRIDES), (_ATTEND, _V_STRIDES)):
+            a[:, stage, first : first + 3] = strides[:, 1:4]
 
     def _enter_attention(
         self,
         qkv: int,
         wide: Tensor,
-        kv: Tensor,
         entries: int,
         shape: tuple[int, int],
         mask: Tensor | None,
     ) -> int:
-        """The arguments of attention, but for keys and values; the number of its tasks."""
+        """The arguments of attention, but for those of keys and values; the number of its tasks."""
         spec = self.spec
         size = self.size
         kind = self.kind
@@ -234,7 +239,6 @@ class PassProgram:
         D = spec.head_dim
         g = spec.group
         row, out = self.qkv_width * size, 4 * K * g * D
-        strides = [kv.stride(axis) * size for axis in (1, 2, 3)]
         seen = (
             (0,) * 6
             if mask is None
@@ -245,7 +249,7 @@ class PassProgram:
             slice(None),
             _ATTEND,
             (
-                *(qkv, kind, T * row, g * D * size, D * size, row, 0, kind, *strides, 0, *strides, *seen),
+                *(qkv, kind, T * row, g * D * size, D * size, row, 0, kind, *(0,) * 7, *seen),
                 *(
                     K,
                     g,

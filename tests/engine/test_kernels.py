@@ -191,6 +191,26 @@ def test_a_path_in_a_tree_has_the_bits_of_a_chain(family: str, dtype: str) -> No
         assert torch.equal(a.k, b.k) and torch.equal(a.v, b.v)
 
 
+@pytest.mark.parametrize("lower", [1, 2])
+def test_caches_of_layers_may_have_room_for_different_numbers_of_rows(lower: int) -> None:
+    """A drafter that drops rows after some layers leaves the caches of these larger than those of the others."""
+    decoder = toys.decoder()
+    n = len(TEXT)
+    alone, _ = read_in_chunks(decoder, [4] + [1] * (n - 4))
+    cache = KVCache(decoder.spec)
+    decoder.forward(Feed.causal_chain(TEXT[:4], 0), cache)
+    cache.commit(range(4))
+    for wide in (60, 300):
+        decoder.states_before(Feed.causal_chain([1] * wide, 4), cache, lower)
+        cache.rollback()
+    room = [store.kv.shape[3] for store in cache.layers]
+    assert room[0] > room[-1], "the test needs caches of different sizes"
+    for at in range(4, n):
+        logits = decoder.forward(Feed.causal_chain([TEXT[at]], at), cache)
+        assert torch.equal(logits[0, 0], alone[0, at])
+        cache.commit([0])
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_numbers_are_torchs_to_rounding(family: str) -> None:
     decoder = FAMILIES[family][0]().to(torch.float32)
