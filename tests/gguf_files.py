@@ -12,6 +12,11 @@ import torch
 from gguf import GGMLQuantizationType as Kind
 from torch import Tensor
 
+from decodescope.engine.decoding.bases.weights import MatrixPlace, replace_matrices
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.layers.gguf_matrix import GgufMatrix
+from decodescope.engine.model.layers.matrix import unpack
+
 PAIRED = ("llama", "smollm3")  # architectures whose rows of q and k are reordered
 Put = Callable[[str, Any], None]
 
@@ -130,3 +135,54 @@ def random_blocks(kind: Kind, rows: int, width: int) -> np.ndarray[Any, Any]:
             numbers = gguf.quants.dequantize(blocks[left], kind)
         left = left[~(np.abs(numbers) < 100).all(-1)]
     return blocks.reshape(rows, -1)
+
+
+def write_decoder(path: Path, decoder: Decoder, kind: Kind, **more: Any) -> Path:
+    """Write a toy of the family llama, its matrices in the type `kind`; more: metadata, with __ for a dot."""
+    s = decoder.spec
+    q, k = s.n_heads * s.head_dim, s.n_kv_heads * s.head_dim
+    tensors = {
+        "token_embd.weight": decoder.embed,
+        "output_norm.weight": decoder.norm,
+        "output.weight": decoder.head,
+    }
+    for i, layer in enumerate(decoder.layers):
+        queries, keys, values = layer.qkv.split([q, k, k])
+        gate, up = layer.gate_up.chunk(2)
+        parts = {
+            "attn_norm": layer.attn_norm,
+            "attn_q": reorder_pairs(queries, s.n_heads),
+            "attn_k": reorder_pairs(keys, s.n_kv_heads),
+            "attn_v": values,
+            "attn_output": layer.out,
+            "ffn_norm": layer.mlp_norm,
+            "ffn_gate": gate,
+            "ffn_up": up,
+            "ffn_down": layer.down,
+        }
+        tensors |= {f"blk.{i}.{name}.weight": x for name, x in parts.items()}
+    said = {
+        "block_count": s.n_layers,
+        "context_length": s.max_positions,
+        "embedding_length": s.d_model,
+        "feed_forward_length": s.d_ff,
+        "attention.head_count": s.n_heads,
+        "attention.head_count_kv": s.n_kv_heads,
+        "attention.layer_norm_rms_epsilon": s.norm_eps,
+    }
+    return write_gguf(path, "llama", said, tensors, kind, **more)
+
+
+def pack_decoder(decoder: Decoder, kind: Kind = Kind.Q8_0) -> Decoder:
+    """The toy with all its matrices, the head's too, in rows of a type that the kernels multiply as they are."""
+
+    def packed(_: MatrixPlace, weight: Tensor) -> Tensor:
+        rows = gguf.quants.quantize(unpack(weight).float().numpy(), kind)
+        return GgufMatrix.from_rows(torch.from_numpy(rows), kind.name, weight.dtype)
+
+    return replace_matrices(decoder, packed, head=True)
+
+
+def unpack_decoder(decoder: Decoder) -> Decoder:
+    """The toy with the numbers of its packed matrices as plain rows."""
+    return replace_matrices(decoder, lambda _, weight: unpack(weight), head=True)
