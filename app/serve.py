@@ -8,6 +8,7 @@ from dataclasses import fields
 
 from decodescope.app.basis.limits import LabLimits
 from decodescope.app.commands.shared.run import further_models
+from decodescope.app.runs.placed_key import Placement
 
 
 def app(args: argparse.Namespace) -> int:
@@ -35,5 +36,6 @@ def _serve(args: argparse.Namespace) -> None:
         allow_host=args.allow_host,
         models=args.models,
         threads=args.threads,
+        place=Placement(args.dtype or "", args.device or ""),
         limits=LabLimits(**{x.name: getattr(args, x.name) for x in fields(LabLimits)}),
     )

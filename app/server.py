@@ -36,6 +36,7 @@ from decodescope.app.routes import hardware as pricing
 from decodescope.app.routes import library as files
 from decodescope.app.routes import recipe as recipes
 from decodescope.app.routes import report as reports
+from decodescope.app.runs.placed_key import USUAL, Placement, check_placement
 from decodescope.app.runs.run_service import RunService
 from decodescope.engine.core.paths import expand_path
 from decodescope.engine.core.refusal import Refusal
@@ -174,10 +175,13 @@ def serve(  # noqa: PLR0913, PLR0915
     limits: LabLimits | None = None,
     further: Mapping[str, str] | None = None,
     threads: int | None = None,
+    place: Placement = USUAL,
 ) -> None:
-    """Open the lab and serve it until it is interrupted. Raises ServeError for settings that cannot work.
-    threads: of a pass; None: chosen by timing, and watched."""
+    """Open the lab and serve it until it is interrupted. Raises ServeError and RequestRefusal for settings that cannot work.
+    threads: of a pass; None: chosen by timing, and watched;  place: type and device of the models, if nobody chooses others"""
     names = allowed_hosts(host, allow_host)
+    if place.device:
+        place = check_placement(place)
     folder = None if models is None else expand_path(models)
     if folder is not None and not folder.is_dir():
         raise ServeError(
@@ -200,6 +204,7 @@ def serve(  # noqa: PLR0913, PLR0915
 
     play = RunService(model, draft, kept, folder, limits, further)
     play.models.choose_threads(threads)
+    play.models.choose_placement(place)
 
     def build() -> FastAPI:
         try:

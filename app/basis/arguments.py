@@ -14,6 +14,7 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import TARGET
 
 BAD_INPUT = 2  # exit code
+DTYPES = ("float32", "bfloat16", "float16", "float64")  # types in which models are loaded
 PATHS = (
     "DIR",
     "F",

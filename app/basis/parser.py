@@ -11,6 +11,7 @@ from decodescope.engine.core.exactness import VALUES
 from decodescope.engine.core.roles import DRAFTS
 
 from .arguments import (
+    DTYPES,
     Parser,
     device,
     float_in_range,
@@ -39,7 +40,6 @@ KINDS = (
     "sampler",
 )  # kinds of parts, as in engine/core/component.py, which needs more imports
 ALL_KINDS = (*KINDS, "weights")  # including the kinds of a model's parts
-DTYPES = ("float32", "bfloat16", "float16", "float64")
 LEVELS = ("summary", "decisions", "full")
 HOWS = ("tested", "naive", "static", "independent", "shared")  # procedures of a calibration
 TOKENS = 1_000_000
@@ -396,8 +396,7 @@ def _add_app_options(sub: Parser) -> None:
         "--allow-host", metavar="NAME", help="name under which others may reach an address that is not local"
     )
     sub.add_argument("--models", metavar="DIR", help="folder of models that the page offers too")
-    _add_threads_option(sub, "as timing says, or OMP_NUM_THREADS")
-    _add_kernels_option(sub)
+    _add_device_options(sub)
     sub.add_argument("--no-browser", action="store_true", help="do not open a browser")
     for row in LabLimits().rows():
         sub.add_argument(
@@ -467,7 +466,7 @@ def _add_device_options(sub: Parser, threads: str = "as timing says, or OMP_NUM_
         "--dtype",
         choices=DTYPES,
         metavar="D",
-        help=f"{', '.join(DTYPES)} (default: float32, bfloat16 on CUDA)",
+        help=f"{', '.join(DTYPES)} (default: float32 for shipped models, bfloat16 for GGUF files, else the file's own)",
     )
     sub.add_argument(
         "--device",

@@ -153,7 +153,7 @@ def _load_models(
             raise Refusal(
                 f"{role} names no model: the change needs one in this role, give {' '.join(role_option(role))}."
             )
-        lanes[role] = load_model(str(name), header.dtype, args.device)
+        lanes[role] = load_model(str(name), header.dtype_of(role), args.device)
     model = lanes.pop(TARGET)
     if model.tokenizer is None:
         raise Refusal(

@@ -53,12 +53,14 @@ class MethodControls:
     """The inputs of a method and of its models, and their values.
 
     models: role -> the list that chooses its model;  weights: role -> weight transforms of that model, for some roles
+    place: "dtype" and "device" -> the list that chooses it for all models
     parts: kind -> the dropdown that chooses its component;  knobs: kind -> the panel of the knobs of its components; its value
     holds the knobs that were set;  begins: kind -> component -> the initial values of its knobs
     """
 
     models: dict[str, gr.Dropdown] = field(default_factory=dict)
     weights: dict[str, gr.Dropdown] = field(default_factory=dict)
+    place: dict[str, gr.Dropdown] = field(default_factory=dict)
     parts: dict[str, gr.Dropdown] = field(default_factory=dict)
     knobs: dict[str, gr.HTML] = field(default_factory=dict)
     begins: dict[str, dict[str, Values]] = field(default_factory=dict)
@@ -70,8 +72,8 @@ class MethodControls:
 
     @property
     def model_inputs(self) -> list[gr.Dropdown]:
-        """The inputs for the models, in the order in which `model_names` takes their values."""
-        return [*self.models.values(), *self.weights.values()]
+        """The inputs for the models, in the order in which `model_names` takes their values; type and device at the end."""
+        return [*self.models.values(), *self.weights.values(), *self.place.values()]
 
     def model_names(self, values: Sequence[Any]) -> dict[str, str]:
         """Role -> the model that these values of `model_inputs` choose, with its weight transforms."""
@@ -197,13 +199,21 @@ class MethodControls:
                 "Either a full cache reads along or the model it was made of: clear one of the two boxes."
             )
         said["reference"] = "model" if whole is True else reference is True
+        chosen = zip(self.place, values[many - len(self.place) : many], strict=True)
+        said |= {name: value if isinstance(value, str) else "" for name, value in chosen}
         return RunChoice(text, names, settings, _whole_number(seed), _whole_number(max_new), **said)
 
+    def place_updates(self, choice: RunChoice) -> list[Any]:
+        """The new values of `place` for these settings; what is not in the list becomes automatic."""
+        rows = {name: [str(value) for _, value in one.choices] for name, one in self.place.items()}
+        wanted = choice.place._asdict()
+        return [gr.update(value=wanted[name] if wanted[name] in rows[name] else "") for name in self.place]
+
     def model_updates(self, models: Mapping[str, str], key: Callable[[str], str | None]) -> list[Any]:
-        """The new values of `model_inputs` for these models (role -> name); key(name): the key of an existing model.
+        """The new values of `models` and `weights` for these models (role -> name); key(name): the key of an existing model.
         Unknown models are ignored; without a target the values stay."""
         if TARGET not in models:
-            return [gr.skip()] * len(self.model_inputs)
+            return [gr.skip()] * (len(self.models) + len(self.weights))
         parted = {role: without_weights(models.get(role, "")) for role in self.weights}
         bases = {
             role: str(parted[role][0] if role in parted else models.get(role, "")) for role in self.models

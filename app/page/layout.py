@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import gradio as gr
 
+from decodescope.app.basis.arguments import DTYPES
 from decodescope.app.basis.refusal import RequestRefusal, explain_error
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.compare.settings_diff import KINDS, has_chat_template, notes
+from decodescope.app.runs.compare.settings_diff import KINDS, has_chat_template, notes, target_reader
 from decodescope.app.runs.composition import Composition
 from decodescope.app.runs.drafting_remark import drafting_remarks
 from decodescope.app.runs.model_pool import Offer, role_title
+from decodescope.app.runs.model_prompts import model_prompts
+from decodescope.app.runs.placed_key import known_devices
 from decodescope.app.runs.preset_choice import apply_preset, find_preset
 from decodescope.app.runs.preset_prompts import apply_preset_prompt
 from decodescope.app.runs.prompt_encoding import no_template
@@ -136,22 +140,7 @@ def build_page(play: RunService) -> gr.Blocks:
                     seed, new = _number_inputs(begin)
                     level, reference, whole = _record_inputs(begin)
                     with gr.Row(elem_id="ds-choose"):
-                        offers = play.models.offers()  # once: it reads a config for each
-                        lists = {
-                            TARGET: _model_dropdown(
-                                _base_model(play, TARGET),
-                                _model_rows(play, offers),
-                                role_title(TARGET),
-                                f"ds-{TARGET}",
-                            )
-                        }
-                        for role in [
-                            x for x in dict.fromkeys((*SHOWN, *roles(), *play.models.names)) if x != TARGET
-                        ]:
-                            name, shown = _base_model(play, role), role in SHOWN
-                            lists[role] = _model_dropdown(
-                                name, _role_rows(play, offers, role), role_title(role), f"ds-{role}", shown
-                            )
+                        lists, place = _model_inputs(play)
                     weights = _weight_dropdowns(play)
                     gr.HTML(
                         None,
@@ -170,6 +159,7 @@ def build_page(play: RunService) -> gr.Blocks:
                 with gr.Column(elem_id="ds-method"):
                     table = controls.build(draft="draft" in play.models.names)
                     table.models, table.weights = lists, weights
+                    table.place = place
         gr.HTML(elem_id="ds-others", html_template=EMPTY, js_on_load=OTHERS, apply_default_css=False)
         kept = gr.Textbox("", elem_id="ds-kept", container=False, visible=False)
         started = gr.HTML(
@@ -281,8 +271,39 @@ def _model_dropdown(
 ) -> gr.Dropdown:
     """A list of models."""
     many = len(rows) > 8
-    more: Any = dict(min_width=120, elem_id=place, visible=shown or bool(name))
+    more: Any = dict(min_width=320, elem_id=place, visible=shown or bool(name))
     return gr.Dropdown(rows, value=name, label=label, filterable=many, interactive=True, **more)
+
+
+def _model_inputs(play: RunService) -> tuple[dict[str, gr.Dropdown], dict[str, gr.Dropdown]]:
+    """Role -> the list of its models; and the lists of their type and device."""
+    offers = play.models.offers()  # once: it reads a config for each
+    begin, rows = _base_model(play, TARGET), _model_rows(play, offers)
+    lists = {TARGET: _model_dropdown(begin, rows, role_title(TARGET), f"ds-{TARGET}")}
+    place = _place_dropdowns()
+    for role in [x for x in dict.fromkeys((*SHOWN, *roles(), *play.models.names)) if x != TARGET]:
+        name, shown = _base_model(play, role), role in SHOWN
+        lists[role] = _model_dropdown(
+            name, _role_rows(play, offers, role), role_title(role), f"ds-{role}", shown
+        )
+    return lists, place
+
+
+def _place_dropdowns() -> dict[str, gr.Dropdown]:
+    """The type of the numbers of all models, and their device."""
+    rows = {"dtype": ("Type", DTYPES), "device": ("Device", known_devices())}
+    return {
+        name: gr.Dropdown(
+            [("automatic", ""), *((x, x) for x in values)],
+            value="",
+            label=label,
+            filterable=False,
+            interactive=True,
+            min_width=120,
+            elem_id=f"ds-{name}",
+        )
+        for name, (label, values) in rows.items()
+    }
 
 
 def _weight_dropdowns(play: RunService) -> dict[str, gr.Dropdown]:
@@ -402,6 +423,7 @@ def _connect_settings(  # noqa: PLR0913
         return [
             *said_so,
             *table.model_updates(choice.models, play.models.nearest_key),
+            *table.place_updates(choice),
             *table.part_updates(choice),
             gr.skip(),
         ]
@@ -474,7 +496,7 @@ def _preset_updates(
     models = [
         gr.skip() if choice.models.get(role) == now.models.get(role) else become for role, become in lists
     ]
-    return [*written, *models, *table.part_updates(choice), gr.skip()]
+    return [*written, *models, *[gr.skip() for _ in table.place], *table.part_updates(choice), gr.skip()]
 
 
 def _settings_summary(play: RunService, composed: Composition) -> dict[str, Any]:
@@ -491,6 +513,8 @@ def _settings_summary(play: RunService, composed: Composition) -> dict[str, Any]
     }
     said |= {"kind": choice.prompt_kind, "talk": "" if talk is None else talk.summary}
     said |= {"notes": [*notes(play, choice), *drafting_remarks(play, composed)]}
+    reader = target_reader(play, play.model_keys(choice))
+    said["prompts"] = [] if reader is None else [asdict(x) for x in model_prompts(reader)]
     return {**said, "refused": composed.why} if composed.why else said
 
 

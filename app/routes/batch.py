@@ -22,7 +22,7 @@ from fastapi.responses import Response
 from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.app.http.body import read_json_body
 from decodescope.app.runs.compare.batch import MOST, PromptBatches
-from decodescope.app.runs.compare.comparison import parse_choice, parse_models
+from decodescope.app.runs.compare.comparison import parse_choice, parse_models, parse_place
 from decodescope.app.runs.prompts import available_prompts, requested_prompts
 from decodescope.app.runs.recipe import choice_from_header
 from decodescope.app.runs.run_service import RUN, RunChoice, RunService
@@ -78,7 +78,7 @@ def _requested_choice(play: RunService, said: dict[str, Any]) -> RunChoice:
     given: dict[str, Any] = dict(zip(("seed", "max_new"), numbers, strict=True))
     if not RUN.fullmatch(method):
         choice = parse_choice(method)
-        return replace(choice, **given, models=parse_models(said) or choice.models)
+        return replace(choice, **given, **parse_place(said), models=parse_models(said) or choice.models)
     channel = play.find(method)
     if channel is None or channel.wire is None:
         raise RequestRefusal("The run whose method is wanted is not here any more: choose another method.")

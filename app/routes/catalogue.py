@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from decodescope.app.runs.catalogue.titles import TITLES
 from decodescope.app.runs.model_pool import role_title
 from decodescope.app.runs.preset_choice import apply_preset
 from decodescope.app.runs.preset_prompts import apply_preset_prompt
-from decodescope.app.runs.recipe import initial_choice, recipe, replace_part
+from decodescope.app.runs.recipe import PLACE, initial_choice, recipe, replace_part
 from decodescope.app.runs.run_service import RunChoice, RunService
 from decodescope.engine.core.component import registry
 from decodescope.engine.core.exactness import MEANINGS
@@ -31,7 +31,7 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
 
     @api.get("/ds/catalogue")
     def catalogue(request: Request) -> Response:
-        chosen = query_models(request)
+        chosen = query_choice(request, RunChoice("x"))
         listed = [x for x in [*parts(), *transforms()] if registry(x["kind"])[x["name"]].listed]
         shown = {
             "parts": [part_row(x, play, chosen) for x in listed],
@@ -45,16 +45,22 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
 def query_models(request: Request) -> dict[str, str]:
     """Role -> model of the requesting page: ?target=lab&draft=lab-draft.
     Without a target it is empty, which means the models that a page begins with."""
-    asked = {role: name for role, name in request.query_params.items() if name}
+    asked = {role: name for role, name in request.query_params.items() if name and role not in PLACE}
     return asked if TARGET in asked else {}
 
 
-def part_row(part: dict[str, Any], play: RunService, chosen: Mapping[str, str]) -> dict[str, Any]:
-    """A part as the list shows it, checked with its default knobs together with the page's models (role -> model).
+def query_choice(request: Request, choice: RunChoice) -> RunChoice:
+    """The choice with the models of the requesting page, and their type and device: ?target=lab&dtype=float32&device=cpu."""
+    place = {name: request.query_params.get(name, "") for name in PLACE}
+    return replace(choice, models=query_models(request), **place)  # type: ignore[arg-type] # these two are texts
+
+
+def part_row(part: dict[str, Any], play: RunService, chosen: RunChoice) -> dict[str, Any]:
+    """A part as the list shows it, checked with its default knobs together with the models of the page's choice.
     why: the reason why it cannot run; empty: it can"""
     names = ("kind", "name", "title", "idea", "source", "exactness", "headline", "measured")
     kind, name = part["kind"], part["name"]
-    fits = replace_part(RunChoice("x", models=chosen), kind, name, play.check)
+    fits = replace_part(chosen, kind, name, play.check)
     shown = {x: part[x] for x in names} | {"headline": part["headline"].replace("`", "")}
     return shown | {
         "family": TITLES.get(kind, kind.capitalize()),
@@ -81,8 +87,8 @@ def role_titles(roles: Iterable[str]) -> list[str]:
     )
 
 
-def preset_rows(play: RunService, beside: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The named presets, checked together with the page's models (role -> model): their parts and the query of a link."""
+def preset_rows(play: RunService, beside: RunChoice) -> list[dict[str, Any]]:
+    """The named presets, checked together with the models of the page's choice: their parts and the query of a link."""
     begin = initial_choice()
     nothing = default_part("drafter").name
     rows = []
@@ -99,7 +105,8 @@ def preset_rows(play: RunService, beside: Mapping[str, str]) -> list[dict[str, A
                 more = knobs.get(one if kind == "sampler" else kind, "")
                 word = registry(kind)[str(one)].title or str(one)
                 said += [f"{word} ({more})" if more else word] * ((kind, one) != ("drafter", nothing))
-        composed = play.compose(apply_preset(replace(choice, models=beside), name, play.models.names))
+        own = replace(choice, models=beside.models, **beside.place._asdict())
+        composed = play.compose(apply_preset(own, name, play.models.names))
         method = composed.method
         assert method is not None, "a preset makes a method"
         target = requested_changes((composed.choice.models or play.models.names).get(TARGET, ""))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from dataclasses import replace
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
@@ -23,7 +22,7 @@ from decodescope.app.runs.recipe import initial_choice
 from decodescope.app.runs.record_stream import RecordStream
 from decodescope.app.runs.run_service import GONE, PROMPT, RunService
 
-from .catalogue import query_models
+from .catalogue import query_choice
 from .hardware import json_response
 from .library import FRESH
 
@@ -38,12 +37,12 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
 
     @api.get("/ds/compare")
     def choices(request: Request) -> Response:
-        begin = replace(initial_choice(), models=query_models(request))
+        begin = query_choice(request, initial_choice())
         rows = [
             {"key": key, "title": x.title, "why": play.check(apply_preset(begin, key, play.models.names))}
             for key, x in PRESETS.items()
         ]
-        of = play.models.state(query_models(request))["models"]
+        of = play.models.state(play.model_keys(begin))["models"]
         return json_response(
             {"presets": rows, "models": of, "prompt": begin.prompt, "seed": begin.seed, "new": begin.max_new}
         )

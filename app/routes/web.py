@@ -9,10 +9,10 @@ from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, Response
 
 from decodescope.app.runs.catalogue.knobs import knob_declarations
-from decodescope.app.runs.run_service import RunService
+from decodescope.app.runs.run_service import RunChoice, RunService
 from decodescope.lab.views.bundle import ENTRY, PARTS, core_script, part_module, part_script
 
-from .catalogue import query_models
+from .catalogue import query_choice
 from .hardware import json_response
 
 WEB = Path(__file__).resolve().parents[2] / "lab" / "web"
@@ -53,7 +53,7 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
 
     @api.get("/ds/state")
     def state(request: Request) -> Response:
-        return json_response(play.models.state(query_models(request)))
+        return json_response(play.models.state(play.model_keys(query_choice(request, RunChoice("")))))
 
     @api.get("/ds/limits")
     def limits() -> Response:

@@ -18,6 +18,8 @@ from decodescope.engine.trace.query.titles import compose_title
 from decodescope.engine.trace.records.events import LEVELS, Header, Level, PromptKind
 from decodescope.engine.trace.records.parts import method_label
 
+from .placed_key import Placement
+
 if TYPE_CHECKING:
     from decodescope.engine.session.method import Method
 
@@ -34,7 +36,8 @@ class RunChoice:
     models: role -> model; those that a page begins with if none are named;
     level: what is recorded of the run, one of LEVELS;  ignore_eos: whether it continues after the target's end token
     reference: True: also run a full cache, which shows what the target's policy and KV compression cost; "model": also run
-    the original model that the target was made from"""
+    the original model that the target was made from
+    dtype, device: of its models; empty: each in its usual type, on the usual device"""
 
     prompt: str
     names: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
@@ -47,11 +50,18 @@ class RunChoice:
     ignore_eos: bool = False
     reference: Along = False
     prompt_kind: PromptKind = "text"
+    dtype: str = ""
+    device: str = ""
 
     @property
     def source(self) -> PromptSource:
         """The prompt for a model."""
         return PromptSource(self.prompt, self.prompt_kind, self.chat)
+
+    @property
+    def place(self) -> Placement:
+        """The type and device of its models; empty: the usual ones."""
+        return Placement(self.dtype, self.device)
 
     @property
     def record_level(self) -> Level:

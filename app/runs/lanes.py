@@ -11,6 +11,7 @@ from decodescope.engine.core.roles import DRAFTS, TARGET, WHOLE
 
 from .composition import RunChoice
 from .model_pool import role_title
+from .placed_key import join_key, split_key
 
 if TYPE_CHECKING:
     from decodescope.engine.model.forward.executor import Executor
@@ -75,5 +76,6 @@ def reference_model(choice: RunChoice, target: str, key: Callable[[str], str | N
     """Role -> key of the model that the target was made from, if it is the reference. key(name): key of an existing model"""
     if choice.reference != "model":
         return {}
-    name = str(without_weights(target)[0])
-    return {WHOLE: key(name) or name}
+    base, place = split_key(target)
+    name = str(without_weights(base)[0])
+    return {WHOLE: join_key(key(name) or name, place)}

@@ -39,7 +39,12 @@ class MemoryEstimate:
 
     def fits_beside(self, spare: int) -> bool:
         """Whether it is free after freeing `spare` more bytes."""
-        return self.free is None or self.needed_bytes <= FREE_FOR_REST * (self.free + spare)
+        room = self.room(spare)
+        return room is None or self.needed_bytes <= room
+
+    def room(self, spare: int) -> int | None:
+        """Bytes that may be taken after freeing `spare` more; None: unknown."""
+        return None if self.free is None else int(FREE_FOR_REST * (self.free + spare))
 
     @property
     def parts(self) -> str:
@@ -108,20 +113,21 @@ def cache_bytes(spec: ModelSpec, entries: int, itemsize: int) -> int:
     return spec.kv_bytes(-(-entries // PAGE) * PAGE, itemsize)
 
 
-def free_memory() -> int | None:
-    """Bytes that are free where models are loaded here."""
+def free_memory(device: str) -> int | None:
+    """Bytes that are free on this device."""
     import torch
 
     from decodescope.engine.session.load import free_bytes
 
-    return free_bytes(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    return free_bytes(torch.device(device))
 
 
-def bytes_per_number() -> int:
-    """Bytes of one number where models are loaded here."""
+def number_bytes(dtype: str) -> int:
+    """Bytes of one number of this type."""
     import torch
 
-    return 2 if torch.cuda.is_available() else 4
+    one: torch.dtype = getattr(torch, dtype)
+    return one.itemsize
 
 
 def format_count(count: float) -> str:

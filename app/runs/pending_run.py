@@ -10,6 +10,7 @@ from decodescope.app.basis.refusal import explain_error
 from decodescope.engine.core.roles import TARGET
 
 from .composition import RunChoice
+from .placed_key import split_key
 
 if TYPE_CHECKING:
     from decodescope.engine.session.compatibility import ModelInfo
@@ -34,7 +35,8 @@ def pending_header(
     splits, source = None if target is None else target.tokenizer, choice.source
     prompt = [] if target is None or splits is None else encode_source(target, source)
     known = {role: reader.spec.record() for role, reader in readers.items()}
-    models = {role: known.get(role) or {"name": key, **requested_changes(key)} for role, key in names.items()}
+    bare = {role: split_key(key)[0] for role, key in names.items()}
+    models = {role: known.get(role) or {"name": key, **requested_changes(key)} for role, key in bare.items()}
     header = Header(
         **method_fields(
             method, run, prompt, Recorder(choice.record_level, None if splits is None else splits.piece)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,7 @@ from decodescope.engine.model.checkpoint.prompt_source import parse_ids
 from decodescope.engine.session.method import Method, default_part
 from decodescope.engine.session.method import strategy_using as strategy_using
 from decodescope.engine.session.own_parts import file_of
+from decodescope.engine.session.placement import SHIPPED
 from decodescope.engine.trace import open_trace
 from decodescope.engine.trace.encoding.record_decoder import read_dataclass
 from decodescope.engine.trace.records.events import PROMPT_KINDS, Header, PromptKind
@@ -43,6 +45,7 @@ FURTHER = (
     "reference",
     "prompt_kind",
 )  # fields of a choice: with the same names in Python, written if they are not the default
+PLACE = ("dtype", "device")  # the same of its models
 WAYS = ("command", "python", "link")
 END = "MESSAGES"  # the line behind messages in a command
 LONGEST_LINK = 8000  # characters; browsers accept more, other programs do not
@@ -71,6 +74,7 @@ def recipe(choice: RunChoice, names: Mapping[str, str], way: str) -> str:
     words = ["decodescope", *own, "run", "--model", names["target"]]
     for role, name in lanes.items():
         words += roles.role_option(role, name)
+    words += [word for x in PLACE if (value := getattr(choice, x)) for word in (option(x), value)]
     for kind, name in parts.items():
         words += [option(kind), name if isinstance(name, str) else ",".join(name)]
     for part, knobs in settings.items():
@@ -105,9 +109,10 @@ def _python_code(
         arguments.append(values)
     said = [f"    {dict(x)!r},\n" for x in arguments]
     method = "Method.from_names(\n" + "".join(said) + ")" if said else "Method()"
-    loads = ", ".join(f"{role!r}: load({name!r})" for role, name in lanes.items())
+    where = "".join(f", {x}={value!r}" for x in PLACE if (value := getattr(choice, x)))
+    loads = ", ".join(f"{role!r}: load({name!r}{where})" for role, name in lanes.items())
     if [*lanes] == ["draft"]:
-        more = f"    draft=load({lanes['draft']!r}),\n"
+        more = f"    draft=load({lanes['draft']!r}{where}),\n"
     elif lanes:
         more = f"    models={{{loads}}},\n"
     else:
@@ -127,7 +132,7 @@ def _python_code(
         f"from decodescope.engine import Method, load, {'load_parts, ' if own else ''}run\n\n"
         f"{loaded}method = {method}\n"
         "made = run(\n"
-        f"    load({target!r}),\n    method,\n    {prompt!r},\n{more}"
+        f"    load({target!r}{where}),\n    method,\n    {prompt!r},\n{more}"
         f"    max_new_tokens={choice.max_new},\n    seed={choice.seed},\n{said_too})\n"
         "print(made.text)\n"
     )
@@ -279,7 +284,17 @@ def choice_from_header(header: Header) -> RunChoice:
         level=header.levels[-1] if header.levels else RunChoice.level,
         ignore_eos=not header.stop_tokens,
         reference=header.reference_kind,
+        dtype="" if header.dtype == _usual_dtype(header) else header.dtype,
+        device="" if header.device in ("cpu", "cuda", "cuda:0") else header.device,
     )
+
+
+def _usual_dtype(header: Header) -> str:
+    """The type of a recorded run's target if nobody chose one, as far as the record tells; empty: unknown."""
+    base = re.split(r"[+@]", str(header.model.get("name", "")))[0]
+    if base and (SHIPPED / base).is_dir():
+        return "float32"
+    return "bfloat16" if header.model.get("stored_as") else ""
 
 
 def _prompt_text(header: Header) -> str:
@@ -333,7 +348,7 @@ def as_json(choice: RunChoice) -> str:
     }
     if choice.models:
         said["models"] = choice.models
-    for name in FURTHER:
+    for name in (*FURTHER, *PLACE):
         if getattr(choice, name) != getattr(RunChoice, name):
             said[name] = getattr(choice, name)
     return json.dumps(said, ensure_ascii=False, separators=(",", ":"), default=str)
@@ -354,6 +369,8 @@ class _ChoiceRecord:
     ignore_eos: bool = False
     reference: Any = False
     prompt_kind: PromptKind = "text"
+    dtype: str = ""
+    device: str = ""
 
 
 def from_json(text: str) -> RunChoice:
@@ -385,4 +402,6 @@ def from_json(text: str) -> RunChoice:
         ignore_eos=said.ignore_eos,
         reference=reference,
         prompt_kind=said.prompt_kind,
+        dtype=said.dtype,
+        device=said.device,
     )

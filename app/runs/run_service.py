@@ -33,6 +33,7 @@ from .lanes import check_roles, make_session, reference_model, without_target
 from .memory import BYTES_A_TOKEN, MemoryEstimate, cache_tokens, format_count, full_cache_tokens
 from .model_pool import ModelPool, role_title
 from .pending_run import PendingRun, pending_header
+from .placed_key import Placement, known_devices, usual_device
 from .prompt_encoding import EncodedPrompt, encode_prompt
 from .record_stream import RecordStream
 
@@ -122,9 +123,10 @@ class RunService:
         return self.compose(choice).why
 
     def model_keys(self, choice: RunChoice) -> dict[str, str]:
-        """Role -> key of the models of a choice: those that it names, or those that a page begins with."""
+        """Role -> key of the models of a choice: those that it names, or those that a page begins with.
+        Raises RequestRefusal for a type or device that is not here."""
         return {
-            role: self.models.key(name) or name
+            role: self.models.placed(self.models.key(name) or name, choice.place)
             for role, name in (choice.models or self.models.names).items()
             if name
         }
@@ -226,10 +228,19 @@ class RunService:
             names,
             lambda models: make_session(choice, method, models),
             visitor,
-            outline=lambda run: pending_header(run, choice, method, names, self.models.readers(names)),
+            outline=lambda run: self._pending_header(run, choice, method, names),
         )
         channel.named = pending_title(method, choice.prompt)
         return channel
+
+    def _pending_header(
+        self, run: str, choice: RunChoice, method: Method, names: Mapping[str, str]
+    ) -> Header:
+        """The header of a run before its models (role -> key) are loaded."""
+        place = self.models.placement(names[TARGET])
+        header = pending_header(run, choice, method, names, self.models.readers(names))
+        header.dtype, header.device = place.dtype or header.dtype, place.device
+        return header
 
     def launch(self, names: Mapping[str, str], make: Make) -> RecordStream:
         """Queue the session that `make` creates from these models (role -> key), without a visitor. Raises RequestRefusal."""
@@ -442,17 +453,15 @@ class RunService:
         return dict(self._channels)  # one operation of the interpreter, so no lock is needed
 
     def find_recorded_models(self, header: Header, roles: Iterable[str] = ()) -> dict[str, str]:
-        """Role -> key of the models here that a recorded run was made with. Raises RequestRefusal.
+        """Role -> key of the models here that a recorded run was made with, in the recorded types, and on the recorded device
+        if it is here. Raises RequestRefusal.
         They have the same weights if those are loaded or their folder is remembered, else the same name. roles: further
         required roles, with the models that a page begins with."""
         names = {}
+        device = header.device if header.device in known_devices() else usual_device()
         for role, recorded in {TARGET: header.model, **header.lanes}.items():
             mark, name = recorded.get("fingerprint"), str(recorded.get("name", "?"))
-            key = (
-                next((key for key, x in self.models.present.items() if x.fingerprint == mark), None)
-                or self.models.remembered_key(mark)
-                or self.models.key(name)
-            )
+            key = self.models.recorded_key(mark, name, Placement(header.dtype_of(role), device))
             if key is None:
                 raise RequestRefusal(
                     f"The run was made with {name[:80]} as its {role_title(role).lower()}, which is not offered here: "
@@ -460,7 +469,12 @@ class RunService:
                     "with --models and the folder that holds it."
                 )
             names[role] = key
-        return {role: self.models.names[role] for role in roles if role in self.models.names} | names
+        begin = {
+            role: self.models.placed(self.models.names[role], Placement(device=device))
+            for role in roles
+            if role in self.models.names
+        }
+        return begin | names
 
     def active_runs(self) -> list[dict[str, Any]]:
         """The unfinished runs of all visitors, the oldest first: number, state, steps, title, and runs before it."""

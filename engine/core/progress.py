@@ -7,12 +7,16 @@ is shown; DECODESCOPE_PROGRESS=1 shows it there too, =0 nowhere.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, cast
 
+_listener: ContextVar[Callable[[Progress], None] | None] = ContextVar("progress listener", default=None)
 SILENT_S = 1.0  # seconds of work that say nothing
 SETTING = "DECODESCOPE_PROGRESS"
 
@@ -27,6 +31,16 @@ def is_enabled() -> bool:
     if (asked := os.environ.get(SETTING)) in ("0", "1"):
         return asked == "1"
     return in_notebook() or (sys.stderr is not None and sys.stderr.isatty())
+
+
+@contextlib.contextmanager
+def report_progress(listener: Callable[[Progress], None]) -> Iterator[None]:
+    """Call `listener` with each Progress of this thread at its beginning and after each change, wherever else it is shown."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
 
 
 class Progress:
@@ -48,7 +62,12 @@ class Progress:
         self._shown = is_enabled()
 
     def __enter__(self) -> Progress:
+        self._report()
         return self
+
+    def _report(self) -> None:
+        if (listener := _listener.get()) is not None:
+            listener(self)
 
     def add(self, done: float = 1) -> None:
         """Add this much to what is done."""
@@ -59,6 +78,7 @@ class Progress:
         self.done = done
         self.total = self.total if total is None else total
         self.phase = phase or self.phase
+        self._report()
         if not self._shown or time.perf_counter() - self._began < SILENT_S:
             return
         if self._bar is None:

@@ -17,6 +17,7 @@ from decodescope.engine.trace.records.events import Made
 
 from .load import Model
 from .method import Method
+from .placement import type_name
 
 
 def method_fields(method: Method, run: str, prompt: Sequence[int], recorder: Recorder) -> dict[str, Any]:
@@ -37,9 +38,17 @@ def method_fields(method: Method, run: str, prompt: Sequence[int], recorder: Rec
 
 
 def further_model_fields(models: Mapping[str, Model]) -> dict[str, dict[str, Any]]:
-    """Role -> what a trace's header records of the model, for all models but the target."""
+    """Role -> what a trace's header records of the model, for all models but the target.
+
+    `dtype` is recorded of a model that is loaded in another type than the target.
+    """
+    usual = models[TARGET].decoder.dtype if TARGET in models else None
     return {
-        role: {**x.spec.record(), "fingerprint": x.fingerprint}
+        role: {
+            **x.spec.record(),
+            "fingerprint": x.fingerprint,
+            **({} if x.decoder.dtype == usual else {"dtype": type_name(x.decoder.dtype)}),
+        }
         for role, x in models.items()
         if role != TARGET
     }

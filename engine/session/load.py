@@ -45,7 +45,7 @@ from decodescope.engine.model.checkpoint.gguf.source import (
     read_gguf_shape,
     source_record,
 )
-from decodescope.engine.model.checkpoint.gguf.tensors import GgufTensors, loaded_bytes
+from decodescope.engine.model.checkpoint.gguf.tensors import GgufTensors
 from decodescope.engine.model.checkpoint.in_memory import (
     InMemoryModel,
     InMemoryTensors,
@@ -73,15 +73,14 @@ from decodescope.engine.model.forward.executor import EngineFault, catch_device_
 from decodescope.engine.model.heads.base import Head
 from decodescope.engine.model.heads.files import GATES, find_head_folders, read_heads, unknown_head_remarks
 from decodescope.engine.model.layers.devices import DeviceRefusal, device_named
-from decodescope.engine.model.layers.matrix import can_pack
 from decodescope.engine.trace.records.events import Made, Piece
 
-SHIPPED = Path(__file__).resolve().parents[2] / "assets" / "models"
+from .placement import DTYPES, default_dtype, dense_bytes, type_name
+from .placement import SHIPPED as SHIPPED
+from .placement import free_bytes as free_bytes
+
 CALIBRATION = SHIPPED.parent / "calibration.npy"  # ids of SHIPPED_TEXT's tokenizer
 SHIPPED_TEXT = SHIPPED / "lab"
-DTYPES = {
-    str(x).removeprefix("torch."): x for x in (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-}
 WHOLE = 64 << 20  # files up to this size are hashed whole, larger ones by their ends and length
 EDGE = 1 << 20
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
@@ -180,10 +179,11 @@ def load(
     With +NAME behind it, the adapter in adapters/NAME of its folder is merged into the weights. `weights`: transforms that make
     another model of it, in their order, "int4 group=64"; several are joined with +. They may also follow the name and an @.
 
-    Without `device` the first CUDA device is taken, else the CPU; without `dtype` bfloat16 on CUDA, float32 elsewhere. `heads`:
-    folders of draft heads by kind, ours or published ones, in addition to those in the model's own folder; `allow_pickle`:
-    published heads may be read from a pickle file, tensors only. `keep_packed`: matrices of a GGUF file stay as it stores them
-    where the kernels multiply them so and there are no transforms; else all are dequantised.
+    Without `device` the first CUDA device is taken, else the CPU. Without `dtype` a shipped model is loaded in float32, a GGUF
+    file in bfloat16, and any other model in the type in which its file stores most numbers. `heads`: folders of draft heads by
+    kind, ours or published ones, in addition to those in the model's own folder; `allow_pickle`: published heads may be read
+    from a pickle file, tensors only. `keep_packed`: matrices of a GGUF file stay as it stores them where the kernels multiply
+    them so and there are no transforms; else all are dequantised.
 
     A model of transformers is taken as it is, in its own type and on its own device, with its `tokenizer`. Its weights are then
     held twice, by transformers and here; only the embedding is shared. Raises LoadError, in one sentence.
@@ -192,9 +192,10 @@ def load(
     if held is not None:
         dtype, device = dtype or held.embedding.dtype, device or str(held.embedding.device)
     place = _device(device)
-    kind = _dtype(dtype, place)
+    given = None if dtype is None else named_dtype(dtype)
     asked = _find_source(name_or_path, weights, held)
     name, folder, adapter, made_by = asked
+    kind = default_dtype(folder) if given is None else given
     spec, parts = describe(folder, name, heads, adapter, made_by), parse_transform_list(made_by)
     decoder, reading_remarks = _read_weights(asked, spec, kind, place, keep_packed and not parts, held)
     spec, config = decoder.spec, read_json(folder, "config.json") or {}
@@ -264,12 +265,12 @@ def _read_weights(
     with Progress(f"loading {name}", spec.n_layers, "layers") as progress, contextlib.ExitStack() as opened:
         stored: TensorSource
         if held is not None:
-            stored = given = InMemoryTensors(held, share=not asked.weights)
+            stored = in_memory = InMemoryTensors(held, share=not asked.weights)
             stored.check(spec)
-            needed = _dense_bytes(spec, dtype, device) - given.shared_bytes(spec, dtype, device)
+            needed = dense_bytes(spec, dtype, device) - in_memory.shared_bytes(spec, dtype, device)
             _check_memory(spec, needed, dtype, device)
         elif source_record(folder) is None:
-            _check_memory(spec, _dense_bytes(spec, dtype, device), dtype, device)
+            _check_memory(spec, dense_bytes(spec, dtype, device), dtype, device)
             stored = opened.enter_context(CheckpointTensors(folder))
             stored.check(spec)
         else:
@@ -615,9 +616,8 @@ def _device(device: str | None) -> torch.device:
         raise LoadError(str(error)) from None
 
 
-def _dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
-    if dtype is None:
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
+def named_dtype(dtype: str | torch.dtype) -> torch.dtype:
+    """The type of this name. Raises LoadError for one that no model can be loaded in."""
     name = str(dtype).removeprefix("torch.")
     if name not in DTYPES:
         raise LoadError(f"The type {name[:40]!r} is not supported; use one of {', '.join(DTYPES)}.")
@@ -629,35 +629,9 @@ def _check_memory(spec: ModelSpec, needed: int, dtype: torch.dtype, device: torc
     free = free_bytes(device)
     if free is not None and needed > free:
         raise LoadError(
-            f"{spec.name} needs {needed / 2**30:.1f} GiB as {str(dtype).removeprefix('torch.')} and {free / 2**30:.1f} GiB are "
+            f"{spec.name} needs {needed / 2**30:.1f} GiB as {type_name(dtype)} and {free / 2**30:.1f} GiB are "
             f"free on {device}; use a smaller type or a smaller model."
         )
-
-
-def _dense_bytes(spec: ModelSpec, dtype: torch.dtype, device: torch.device) -> int:
-    """Bytes of the weights of a checkpoint in memory."""
-    needed = spec.params * dtype.itemsize
-    if spec.tied and can_pack(dtype, device):  # packed for the head, and plain for looking up
-        needed += spec.vocab * spec.d_model * dtype.itemsize
-    return needed
-
-
-def gguf_bytes(path: Path, spec: ModelSpec) -> int:
-    """Bytes that the weights of a GGUF model take in memory, as `load` loads it here by default."""
-    place = _device(None)
-    return loaded_bytes(read_gguf_shape(path).tensors, spec, _dtype(None, place), place)
-
-
-def free_bytes(device: torch.device) -> int | None:
-    """Bytes of memory that are free on `device`; None where the system does not say."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    try:
-        text = Path("/proc/meminfo").read_text()
-    except OSError:
-        return None  # not Linux: the operating system will say so itself
-    available = re.search(r"MemAvailable:\s+(\d+) kB", text)
-    return int(available[1]) << 10 if available else None
 
 
 def fingerprint(folder: Path, adapter: str = "", weights: Sequence[WeightTransform] = ()) -> str:

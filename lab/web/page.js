@@ -8,6 +8,7 @@ import { stepLink, followStepLinks } from "./runs/landing.js";
 import { checkSettings, copyText, copyButtons, settingsBanner } from "./run_form/settings_diff.js";
 import { breakpointBanner } from "./run_view/breakpoint_banner.js";
 import { showConversation, showPromptNotes, placePromptNotes } from "./run_form/prompt_notes.js";
+import { offerPrompts } from "./run_form/example_prompts.js";
 import { copyButton, forms, saveMenu, viewsOf } from "./export/save.js";
 import { button, h, icon } from "./scope.js";
 import { activePane, activePlayer, allOver, ask, beginRuns, errorText, exampleOf, hasFailed, isOver, notify, onChange,
@@ -286,11 +287,12 @@ export function showAnswer(element, value) {
   refuse({ host, settings: value?.refused || "" });
   if (value?.keep) {
     store(KEPT, shown.settings = value.keep);
-    setModels(JSON.parse(value.keep).models || {});
+    setModels(JSON.parse(value.keep));
     checkSettings();
   }
   if (value?.shown) showKnobs(value.shown);
   if (value?.memory) showMemory(value.memory);
+  if (value?.prompts) offerPrompts(value.prompts);
   showPromptNotes(value?.given || "", value?.notes || []);
   showConversation(value);
 }
@@ -395,10 +397,11 @@ export function showModels(element) {
   rack.host = place(element);
   watchModels();
 }
-/** Other models were chosen on this page: role -> model. */
-function setModels(names) {
-  if (JSON.stringify(names) === JSON.stringify(shown.models)) return;
-  shown.models = names;
+/** Other models were chosen on this page, role -> model, or another type or device for them. */
+function setModels({ models = {}, dtype = "", device = "" }) {
+  const place = { dtype, device };
+  if (JSON.stringify([models, place]) === JSON.stringify([shown.models, shown.place])) return;
+  Object.assign(shown, { models, place });
   watchModels();
 }
 /** Show which models a run of this page reads, and how far the loading is, until all of them are loaded. */
@@ -415,12 +418,17 @@ async function watchModels() {
 function drawModels(state) {
   const rows = state.models.map((m) =>
     h("span", null, h("small", null, m.role), h("b", null, m.name),
-      `${shortNumber(m.params)} parameters, ${shortNumber(m.bytes)}B`,
-      m.loaded || m.trouble ? "" : ", loaded by the run that needs it",
+      `${shortNumber(m.params)} parameters, ${shortNumber(m.bytes)}B in ${m.dtype} on ${m.device}`,
+      m.speed ? `, about ${shortNumber(m.speed)} tokens/s` : "",
+      m.loaded || m.trouble ? "" : `, ${state.phase ? "being loaded" : "loaded by the run that needs it"}`,
       m.trouble ? h("span", { class: "ds-refusal" }, m.trouble) : "",
       ...(m.remarks || []).map((text) => h("small", { class: "quiet" }, text)))
   );
-  if (state.phase) rows.push(h("span", { class: "quiet" }, `${state.phase}, ${Math.round(state.seconds || 0)} s`));
+  if (state.unloads?.length)
+    rows.push(h("span", { class: "quiet" }, `To make room, ${state.unloads.join(" and ")} will be unloaded.`));
+  if (state.phase)
+    rows.push(h("span", { class: "quiet" }, `${state.phase}, ${Math.round(state.seconds || 0)} s`,
+      state.share ? h("progress", { max: 1, value: state.share, "aria-label": "loading" }) : ""));
   else if (state.error && !state.models.some((m) => m.trouble === state.error))
     rows.push(h("span", { class: "ds-refusal" }, state.error));
   rack.host.className = "ds-models";

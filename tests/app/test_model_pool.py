@@ -97,7 +97,7 @@ def test_models_that_no_run_needs_go_where_others_have_no_room(
     room = size["lab"] * 1.15  # memory for one of them
     monkeypatch.setattr(
         "decodescope.app.runs.model_pool.free_memory",
-        lambda: int(room - sum(size[key] for key in play.models.present)),
+        lambda device: int(room - sum(size[key] for key in play.models.present)),
     )
     second = play.start(RunChoice("Once", max_new=2, models={"target": "lab"}))
     assert play._jobs[second.run].wait(300) and second.status == "done", second.state()

@@ -516,7 +516,7 @@ def test_after_memory_ran_out_less_is_offered(play: RunService, client: TestClie
 def test_a_cache_that_does_not_fit_is_refused_with_the_way_out(
     play: RunService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("decodescope.app.runs.model_pool.free_memory", lambda: 1000)
+    monkeypatch.setattr("decodescope.app.runs.model_pool.free_memory", lambda device: 1000)
     with pytest.raises(
         RequestRefusal, match=r"^The cache of \d+ tokens would take .*B and 1\.0 kB are free: ask for fewer"
     ):

@@ -566,11 +566,6 @@ def test_types_and_devices_that_are_not_there_are_refused(
     refused(folder, "GiB are free on cpu; use a smaller type")
 
 
-def test_the_default_type_follows_the_device() -> None:
-    assert loading._dtype(None, torch.device("cpu")) == torch.float32
-    assert loading._dtype(None, torch.device("cuda")) == torch.bfloat16
-
-
 @pytest.mark.parametrize("family", ["llama", "phi3", "qwen3", "gemma2", "gemma3_text"])
 def test_the_tensors_of_a_spec_are_its_parameters(family: str) -> None:
     config = {**CONFIG, "model_type": family, "architectures": None, "attention_bias": True, "mlp_bias": True}

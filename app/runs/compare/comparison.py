@@ -10,7 +10,7 @@ from decodescope.app.basis.refusal import RequestRefusal
 
 from ..catalogue.presets import GREEDY, PRESETS, WARMED, WARMTH, temperature_settings
 from ..preset_choice import apply_preset
-from ..recipe import from_json
+from ..recipe import PLACE, from_json
 from ..record_stream import RecordStream
 from ..run_service import RunChoice, RunService
 
@@ -46,7 +46,7 @@ def parse_choices(said: dict[str, Any]) -> list[RunChoice]:
             "The prompt must be a text, and each method the name of a preset or settings as text."
         )
     common: dict[str, Any] = {"prompt": prompt, "seed": said["seed"], "max_new": said["new"]}
-    common |= {"models": parse_models(said), **_parse_switches(said)}
+    common |= {"models": parse_models(said), **parse_place(said), **_parse_switches(said)}
     asked = [
         replace(_replace_sampler(parse_choice(text), sampler, float(warm)), **common) for text in methods
     ]
@@ -74,6 +74,17 @@ def parse_models(said: dict[str, Any]) -> dict[str, str]:
     if not isinstance(models, dict) or not all(isinstance(x, str) for x in models.values()):
         raise RequestRefusal('The models are named by role: {"target": ..., "draft": ...}.')
     return models
+
+
+def parse_place(said: dict[str, Any]) -> dict[str, Any]:
+    """The type and device of a question's models: {"place": {"dtype": ..., "device": ...}}, as fields of a choice.
+    Raises RequestRefusal."""
+    place = said.get("place") or {}
+    if not isinstance(place, dict) or not all(isinstance(x, str) for x in place.values()):
+        raise RequestRefusal(
+            'The type and device of the models are given as "place": {"dtype": ..., "device": ...}.'
+        )
+    return {name: place.get(name, "") for name in PLACE}
 
 
 def parse_choice(text: str) -> RunChoice:

@@ -13,6 +13,7 @@ from decodescope.engine.session.method import Method
 from decodescope.engine.trace.records.events import Header
 
 from ..model_pool import Offer, role_title
+from ..placed_key import known_devices, split_key
 from ..prompt_encoding import notes_on
 from ..recipe import choice_from_header
 from ..record_stream import RecordStream
@@ -36,30 +37,38 @@ def choice_of_run(play: RunService, channel: RecordStream) -> RunChoice:
     if channel.wire is None:
         raise RequestRefusal("The run has not begun yet: copy it when its prompt has been read.")
     choice = choice_from_header(channel.wire.header)
-    models = {role: x for role, x in channel.models.items() if role != WHOLE}
+    header = channel.wire.header
+    models = {role: split_key(x)[0] for role, x in channel.models.items() if role != WHOLE}
     models = models or {role: play.models.key(name) or name for role, name in choice.models.items()}
-    return replace(choice, models=models, ignore_eos=choice.ignore_eos and has_end_token(play, models))
+    usual = play.models.placement(models.get(TARGET, ""))
+    return replace(
+        choice,
+        models=models,
+        ignore_eos=choice.ignore_eos and has_end_token(play, models),
+        dtype="" if header.dtype == usual.dtype else header.dtype,
+        device="" if header.device == usual.device or header.device not in known_devices() else header.device,
+    )
 
 
 def has_end_token(play: RunService, models: Mapping[str, str]) -> bool:
     """Whether the target of these models (role -> model) has an end token; True if nothing is known of it."""
-    reader = _target_reader(play, models)
+    reader = target_reader(play, models)
     return reader is None or bool(reader.stop_tokens)
 
 
 def has_chat_template(play: RunService, models: Mapping[str, str]) -> bool:
     """Whether the target has a chat template; True if nothing is known of it."""
-    reader = _target_reader(play, models)
+    reader = target_reader(play, models)
     return reader is None or (reader.tokenizer is not None and reader.tokenizer.has_chat)
 
 
 def notes(play: RunService, choice: RunChoice) -> list[str]:
     """Notes on the prompt of a choice; none if nothing is known of the target."""
-    reader = _target_reader(play, play.model_keys(choice))
+    reader = target_reader(play, play.model_keys(choice))
     return [] if reader is None else notes_on(reader, choice)
 
 
-def _target_reader(play: RunService, models: Mapping[str, str]) -> Model | Offer | None:
+def target_reader(play: RunService, models: Mapping[str, str]) -> Model | Offer | None:
     """The known information on the target; None also if its tokenizer cannot be read."""
     key = models.get(TARGET, "")
     return None if play.models.trouble_of(key) else play.models.reader(key)
@@ -81,10 +90,14 @@ def differences(play: RunService, header: Header, run: RunChoice, now: RunChoice
     method, other = (Method.from_names(x.names, x.settings) for x in (run, now))
     names = play.model_keys(now)
     for role in (TARGET, *other.lanes):
-        if role in run.models and names.get(role) != run.models[role]:
+        model = None if role not in names else split_key(names[role])[0]
+        if role in run.models and model != run.models[role]:
             words.append(
-                f"{role_title(role).lower()} {_short_name(names.get(role))}, not {_short_name(run.models[role])}"
+                f"{role_title(role).lower()} {_short_name(model)}, not {_short_name(run.models[role])}"
             )
+    dtype, device = play.models.placement(names.get(TARGET, ""))
+    words += [f"type {dtype}, not {header.dtype}"] * (dtype not in ("", header.dtype))
+    words += [f"device {device}, not {header.device}"] * (device != header.device)
     return words + _part_differences(method, other)
 
 

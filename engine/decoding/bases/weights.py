@@ -97,6 +97,13 @@ class WeightTransform(Component):
         """The transformed `model`; its `spec` describes its shape. Raises a Refusal if it cannot be made."""
         raise NotImplementedError
 
+    def stored_bits(self, bits: int) -> float | None:
+        """Bits of a number in the matrices of the layers, once it was applied to a model whose numbers have `bits` bits.
+
+        None where only the result tells, or where they stay as they are.
+        """
+        return None
+
 
 class MatrixPlace(NamedTuple):
     """A matrix of a decoder: its layer, None for the head, and its name, one of MATRICES or "head"."""

@@ -31,6 +31,9 @@ class FourBits(MatrixTransform):
         64, choices=(32, 64, 128, 256), unit="weights", help="consecutive inputs that share scale and offset"
     )
 
+    def stored_bits(self, bits: int) -> float:
+        return 4 + 2 * bits / self.group
+
     def compress_matrix(self, place: MatrixPlace, weight: Tensor) -> Tensor:
         return Int4Matrix.from_codes(
             *quantise_groups(weight, check_group(self.group, weight, place, self.name), 4, middle=8)

@@ -24,5 +24,8 @@ class EightBits(MatrixTransform):
     title = "8 bits"
     source = "torchao, Int8WeightOnlyConfig (github.com/pytorch/ao)"
 
+    def stored_bits(self, bits: int) -> float:
+        return 8.0
+
     def compress_matrix(self, place: MatrixPlace, weight: Tensor) -> Tensor:
         return Int8Matrix.from_codes(*quantise_rows(weight))

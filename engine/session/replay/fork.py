@@ -19,6 +19,7 @@ from decodescope.engine.trace.records.parts import part_description
 from ..compatibility import check_calibration
 from ..header import further_model_fields, transform_reports
 from ..method import Method, MethodError
+from ..placement import type_name
 from ..session import Session
 from .forcing import ForcedAcceptance, forced_path
 
@@ -300,10 +301,10 @@ def check_same_models(header: Header, given: Mapping[str, Model], lanes: Sequenc
                 f"The run was made with {name} ({recorded.get('fingerprint')}) as its {role} model, and here is {model.name} "
                 f"({model.fingerprint}), whose weights are others: load that model first."
             )
-        dtype = str(model.decoder.dtype).removeprefix("torch.")
-        if role == "target" and dtype != header.dtype:
+        dtype, due = type_name(model.decoder.dtype), header.dtype_of(role)
+        if dtype != due:
             raise MethodError(
-                f"The run was made in {header.dtype}, and {name} is loaded in {dtype}: load it in {header.dtype}."
+                f"The run was made in {due}, and {name} is loaded in {dtype}: load it in {due}."
             )
     if header.loaded is not None:
         raise MethodError(

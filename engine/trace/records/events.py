@@ -79,7 +79,7 @@ class Header:
     """The first record: everything needed to repeat the run, and to read the others.
 
     model:   the target: ModelSpec.record() and `fingerprint` (hash of config and weights)
-    lanes:   role -> the same for further models ("draft": ...)
+    lanes:   role -> the same for further models ("draft": ...), with `dtype` if it is another one than the target's
     method:  kind -> {"name": ..., knob: value, ...}; a chain of samplers has "stages": [...]
     parts:   kind -> the part's description of itself (`engine/trace/records/parts.py`)
     tellings: name of an acceptance rule -> its description of itself; a fork also has that of the run before it
@@ -149,6 +149,10 @@ class Header:
     def reference_kind(self) -> Along:
         """Who read along, as `reference` of a run asks for it."""
         return "model" if self.reference and WHOLE in self.lanes else self.reference
+
+    def dtype_of(self, role: str) -> str:
+        """The type of the numbers of the model in this role."""
+        return str(self.lanes.get(role, {}).get("dtype") or self.dtype)
 
     @property
     def lossless(self) -> bool:

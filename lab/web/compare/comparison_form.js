@@ -78,7 +78,8 @@ export function comparisonForm({ begin, refuse, many = false }) {
       const said = { ...(set ? set.value() : { prompt: prompt.value }),
         seed: seed.value === "" ? null : Number(seed.value),
         new: fresh.value === "" ? null : Number(fresh.value), methods, sampler: sampler.value,
-        temperature: Number(warm.value), chat: chat.checked, ignore_eos: past.checked, models: lab.models };
+        temperature: Number(warm.value), chat: chat.checked, ignore_eos: past.checked, models: lab.models,
+        place: lab.place };
       const path = `/ds/compare/${set ? "set" : "start"}`;
       begin(await ask(path, { method: "POST", body: JSON.stringify(said) }));
     } catch (error) {

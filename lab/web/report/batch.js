@@ -118,7 +118,7 @@ export function batch({ methods, reported, moved }) {
     refuse(null);
     try {
       const said = { method: method.value === "own" ? lab.settings : method.value, ...set.value(),
-        models: lab.models,
+        models: lab.models, place: lab.place,
         ...Object.fromEntries([["seed", seed], ["new", fresh], ["batch", abreast]]
           .map(([name, input]) => [name, input.value === "" ? null : Number(input.value)])) };
       const record = await ask("/ds/batch", { method: "POST", body: JSON.stringify(said) });

@@ -8,9 +8,9 @@ import { phase } from "./phase.js";
 
 export const panes = []; // what is shown: one run, or two; the first one is the page's own
 // the pair of two; the last run of one's own, and all; what puts settings into the controls, once they are there; what
-// the controls of this page say, as text, and the models that they name: role -> model
+// the controls of this page say, as text, the models that they name: role -> model, and their {dtype, device}
 export const shown = { both: null, mine: null, own: [], examples: [], align: "token", put: null, settings: "",
-  models: null };
+  models: null, place: null };
 const listeners = new Set();
 const places = h("div", { class: "ds-places" }); // the element that holds their pictures
 const ALONE = ["strip", "tree", "card", "depth", "text", "cache", "notes", "model", "time", "roof"];
@@ -62,7 +62,8 @@ export async function ask(path, options) {
 }
 
 /** An address with a query for the models of this page. */
-export const withModels = (path) => (shown.models ? `${path}?${new URLSearchParams(shown.models)}` : path);
+export const withModels = (path) =>
+  (shown.models ? `${path}?${new URLSearchParams({ ...shown.models, ...shown.place })}` : path);
 
 /** Whether a request failed because the server is not there, or still starting. */
 export const isUnreachable = (error) => error instanceof TypeError || error.status === 503;

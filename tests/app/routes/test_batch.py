@@ -226,7 +226,9 @@ def test_one_waits_until_there_is_room_for_its_caches(
 ) -> None:
     """The free memory holds the caches of one and a half runs."""
     need = play.estimate_memory(speculative("one", max_new=12))
-    monkeypatch.setattr("decodescope.app.runs.model_pool.free_memory", lambda: int(1.5 * need.cache / 0.9))
+    monkeypatch.setattr(
+        "decodescope.app.runs.model_pool.free_memory", lambda device: int(1.5 * need.cache / 0.9)
+    )
     record = ended(client, begun(client, text="one\ntwo\nsix", batch=3).json()["id"])
     traces = [open_trace(play.folder / f"{run}.dstrace") for run in record["runs"]]
     assert len(traces) == 3 and {
