@@ -15,7 +15,7 @@ from decodescope.engine.trace import read_header
 
 from .catalogue.examples import examples
 from .preset_prompts import PresetPrompt
-from .recipe import choice_from_header
+from .recipe import prompt_text
 
 if TYPE_CHECKING:
     from decodescope.engine.session.load import Model
@@ -87,8 +87,9 @@ def _recorded_prompts() -> dict[str, list[PresetPrompt]]:
     """Target -> the prompts of the examples that were recorded with it, in the order of the list."""
     prompts: dict[str, list[PresetPrompt]] = {}
     for example in examples():
-        choice = choice_from_header(read_header(example.path))
-        prompts.setdefault(choice.models["target"], []).append(PresetPrompt(choice.prompt, choice.chat))
+        header = read_header(example.path)
+        one = PresetPrompt(header.turn or prompt_text(header), chat=bool(header.turn))
+        prompts.setdefault(str(header.model.get("name")), []).append(one)
     return prompts
 
 

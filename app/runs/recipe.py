@@ -273,7 +273,7 @@ def choice_from_header(header: Header) -> RunChoice:
     called = {role: str(model["name"]) for role, model in models.items() if model.get("name")}
     ids = " ".join(map(str, header.prompt.tolist())) if header.prompt_kind == "ids" else ""
     return RunChoice(
-        header.turn or ids or _prompt_text(header),
+        header.turn or ids or prompt_text(header),
         names,
         settings,
         header.seed,
@@ -297,7 +297,7 @@ def _usual_dtype(header: Header) -> str:
     return "bfloat16" if header.model.get("stored_as") else ""
 
 
-def _prompt_text(header: Header) -> str:
+def prompt_text(header: Header) -> str:
     """The tokens of a prompt as text."""
     pieces = [header.pieces.get(str(token), "") for token in header.prompt.tolist()]
     text = b"".join(

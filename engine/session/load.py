@@ -75,7 +75,7 @@ from decodescope.engine.model.heads.files import GATES, find_head_folders, read_
 from decodescope.engine.model.layers.devices import DeviceRefusal, device_named
 from decodescope.engine.trace.records.events import Made, Piece
 
-from .placement import DTYPES, default_dtype, dense_bytes, type_name
+from .placement import DTYPES, Room, default_dtype, dense_bytes, fitting_choices, type_name
 from .placement import SHIPPED as SHIPPED
 from .placement import free_bytes as free_bytes
 
@@ -268,15 +268,15 @@ def _read_weights(
             stored = in_memory = InMemoryTensors(held, share=not asked.weights)
             stored.check(spec)
             needed = dense_bytes(spec, dtype, device) - in_memory.shared_bytes(spec, dtype, device)
-            _check_memory(spec, needed, dtype, device)
+            _check_memory(asked, spec, needed, dtype, device)
         elif source_record(folder) is None:
-            _check_memory(spec, dense_bytes(spec, dtype, device), dtype, device)
+            _check_memory(asked, spec, dense_bytes(spec, dtype, device), dtype, device)
             stored = opened.enter_context(CheckpointTensors(folder))
             stored.check(spec)
         else:
             stored = packed = opened.enter_context(GgufTensors(folder, keep_packed))
             stored.check(spec)
-            _check_memory(spec, packed.needed_bytes(spec, dtype, device), dtype, device)
+            _check_memory(asked, spec, packed.needed_bytes(spec, dtype, device), dtype, device)
         stored.adapter = read_adapter(folder, spec, fingerprint(folder))
         try:
             decoder = catch_device_faults(lambda: stored.decoder(spec, dtype, device, progress.add), device)
@@ -624,13 +624,18 @@ def named_dtype(dtype: str | torch.dtype) -> torch.dtype:
     return DTYPES[name]
 
 
-def _check_memory(spec: ModelSpec, needed: int, dtype: torch.dtype, device: torch.device) -> None:
+def _check_memory(
+    asked: ModelSource, spec: ModelSpec, needed: int, dtype: torch.dtype, device: torch.device
+) -> None:
     """LoadError if the weights alone, `needed` bytes, do not fit into the memory that is free."""
     free = free_bytes(device)
     if free is not None and needed > free:
+        ways = fitting_choices(asked.folder, spec, dtype, device, Room(free, free))
+        fits = " or ".join(f"{x.words} ({x.size / 2**30:.1f} GiB)" for x in ways)
+        more = f": {fits} would fit" if fits else ""
         raise LoadError(
             f"{spec.name} needs {needed / 2**30:.1f} GiB as {type_name(dtype)} and {free / 2**30:.1f} GiB are "
-            f"free on {device}; use a smaller type or a smaller model."
+            f"free on {device}; use a smaller type or a smaller model{more}."
         )
 
 

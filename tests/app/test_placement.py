@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import KEPT, Lab, option
 from starlette.testclient import TestClient
 from toylab import HERE, finished, guarded, toy_play
 
@@ -220,3 +221,27 @@ def test_a_toy_keeps_its_own_type_in_its_settings(tmp_path: Path) -> None:
     own = choice_of_run(play, channel)
     assert own.place == Placement() and json.loads(as_json(own))["models"]["target"] == "toy"
     play.close()
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
+def test_a_type_is_chosen_beside_the_model_kept_and_put_back_by_a_link(shipped: Lab) -> None:
+    page = shipped.open()
+    line = "document.querySelector('#ds-models .ds-models')?.textContent.includes('{}')"
+    page.wait_for_function(line.format("47.2 MB in float32 on cpu"))
+    option(page, "#ds-dtype", "bfloat16")
+    page.wait_for_function(f"{KEPT}.dtype == 'bfloat16'")
+    page.wait_for_function(line.format("23.6 MB in bfloat16 on cpu"))
+    option(page, "#ds-device", "cpu")
+    page.wait_for_function(f"{KEPT}.device == 'cpu'")
+    page.reload()
+    page.wait_for_function(line.format("in bfloat16 on cpu"))
+    assert page.locator("#ds-dtype input").input_value() == "bfloat16"
+    text = recipe(RunChoice("Once", seed=1, models={"target": "lab"}), {}, "link")
+    page.goto("about:blank")  # else only the fragment changes
+    page.goto(shipped.address + "/" + text)
+    page.wait_for_function(line.format("in float32 on cpu"))
+    assert page.locator("#ds-dtype input").input_value() == "automatic"
+    for width in (1440, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1"), width

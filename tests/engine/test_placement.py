@@ -13,6 +13,8 @@ from safetensors.torch import load_file, save_file
 from decodescope.engine.core.component import registry
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.hardware import HardwareProfile, save_profile
+from decodescope.engine.model.checkpoint.folder import LoadError
+from decodescope.engine.session import load as loading
 from decodescope.engine.session import placement
 from decodescope.engine.session.load import describe, load
 from decodescope.engine.session.placement import (
@@ -113,6 +115,14 @@ def test_what_would_fit_is_named_with_the_least_loss(monkeypatch: pytest.MonkeyP
     whole = Room(sizes["float32"], int(0.85 * sizes["float32"]), 1)
     assert "the weight compression int8" in choices(spec, torch.float32, whole), "it is loaded whole at first"
     assert not [x for x in choices(spec, torch.float32, half) if "compression" in x]
+
+
+def test_loading_what_does_not_fit_is_refused_with_what_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = weight_bytes(SMALL, describe(SMALL, "lab-draft"), torch.float32, CPU)
+    monkeypatch.setattr(loading, "free_bytes", lambda device: size)
+    with pytest.raises(LoadError, match=r"or a smaller model: the type float32 \(0\.0 GiB\).* would fit\.$"):
+        load("lab-draft", "float64", "cpu")
+    assert load("lab-draft", "float32", "cpu").decoder.dtype == torch.float32
 
 
 def test_a_file_of_fewer_bits_is_named_where_kernels_multiply_it_packed(
