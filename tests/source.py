@@ -107,6 +107,7 @@ def families() -> dict[str, str]:
     raise AssertionError("engine/core/component.py no longer defines FOLDERS")
 
 
+@cache
 def method_modules() -> list[str]:
     """Every module that holds one method: those in a family's folder and its rooms, without packages and `shared`."""
     folders = tuple(f"engine.methods.{f}." for f in families().values())

@@ -47,7 +47,7 @@ UNKNOWN = "FAILED: skipped for a reason that tests/conftest.py does not know: I 
 
 def closing(tests: str, folder: Path, *options: str) -> tuple[int, list[str]]:
     """Run these tests under our conftest; return the exit code and the lines of output."""
-    for name in ("again.py", "conftest.py", "sizes.py"):
+    for name in ("again.py", "conftest.py", "real.py", "sizes.py"):
         shutil.copy(HERE / name, folder)
     (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\nmarkers = gpu\n  nightly")
     (folder / "test_these.py").write_text(tests)

@@ -224,6 +224,7 @@ def attend(
     """
     B, H, g, T, D = q.shape
     S = k.shape[2]
+    assert k.shape[3] == v.shape[3] == D, "the kernel reads D numbers of each key and value"
     q, k, v = (x if x.stride(-1) == 1 or D == 1 else x.contiguous() for x in (q, k, v))
     memory = q.new_empty(B, T, H, g, D, dtype=torch.float32 if sums is not None else q.dtype)
     y = memory.permute(0, 2, 3, 1, 4)

@@ -51,26 +51,28 @@ WORDS = {
 }
 
 
-def names_of_methods(text: str, python: bool, own: str = "") -> list[str]:
-    """The names of methods in a source: as a whole string, or as what is imported from a method's file."""
+def names_of_methods(source: str | ast.Module, own: str = "") -> list[str]:
+    """The names of methods in a script or a module: as a whole string, or as what is imported from a method's file."""
     modules_of_methods = set(method_modules())
     names = {m.rpartition(".")[2] for m in modules_of_methods} - {own}
-    if not python:
-        words = re.findall(rf"""\bname\s*[=!]==?\s*["']({"|".join(WORDS)})["']""", text)
-        return [x for x in re.findall(r"""["'`]([a-z0-9_]+)["'`]""", text) if x in names - {*WORDS}] + words
+    clear = names - {*WORDS}
+    if isinstance(source, str):
+        words = re.findall(rf"""\bname\s*[=!]==?\s*["']({"|".join(WORDS)})["']""", source)
+        return [x for x in re.findall(r"""["'`]([a-z0-9_]+)["'`]""", source) if x in clear] + words
     found = []
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(source):
         if (
             isinstance(node, ast.ImportFrom)
             and (node.module or "").removeprefix("decodescope.") in modules_of_methods
         ):
             found.append(str(node.module))
-        elif isinstance(node, ast.Constant) and node.value in names - {*WORDS}:
+        elif isinstance(node, ast.Constant) and node.value in clear:
             found.append(str(node.value))
         elif isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
-            if any(re.search(r"""(\b|_)(name|rule|stages?)\b""", ast.unparse(x)) for x in sides):
-                found += [x for side in sides for x in constants(side) if x in WORDS]
+            words = [x for side in sides for x in constants(side) if x in WORDS]
+            if words and any(re.search(r"""(\b|_)(name|rule|stages?)\b""", ast.unparse(x)) for x in sides):
+                found += words
         elif isinstance(node, ast.Dict):
             chosen = [
                 x for key, x in zip(node.keys, node.values, strict=True) if {*constants(key)} & {*families()}
@@ -90,7 +92,9 @@ def test_no_method_is_named_outside_its_own_file() -> None:
     for path in [*modules().values(), *WEB.rglob("*.js")]:
         name = path.relative_to(ROOT).as_posix()
         own = path.stem if name.startswith("engine/methods/") else ""
-        named = names_of_methods(path.read_text(encoding="utf-8"), path.suffix == ".py", own)
+        named = names_of_methods(
+            parsed(path) if path.suffix == ".py" else path.read_text(encoding="utf-8"), own
+        )
         home = next((x for x in NAMES_METHODS if name.startswith(x)), None)
         if named and home:
             used.add(home)
@@ -115,7 +119,7 @@ def test_no_method_is_named_outside_its_own_file() -> None:
     ],
 )
 def test_a_planted_name_of_a_method_is_found(text: str, python: bool) -> None:
-    assert names_of_methods(text, python)
+    assert names_of_methods(ast.parse(text) if python else text)
 
 
 @cache
@@ -131,14 +135,19 @@ def parts_of_methods() -> set[str]:
     return parts
 
 
+def is_type_call(node: ast.AST) -> bool:
+    """Whether this is type(...)."""
+    return isinstance(node, ast.Call) and getattr(node.func, "id", "") == "type"
+
+
 def asked_for_its_class(tree: ast.Module) -> list[int]:
     """The lines that test the class of a part: isinstance, issubclass, type(x) is, match."""
     parts, lines = parts_of_methods(), []
     for node in ast.walk(tree):
         asked: list[ast.expr] = []
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass"):
             asked = node.args[1:]
-        elif isinstance(node, ast.Compare) and "type(" in ast.unparse(node):
+        elif isinstance(node, ast.Compare) and any(map(is_type_call, ast.walk(node))):
             asked = [node.left, *node.comparators]
         elif isinstance(node, ast.MatchClass):
             asked = [node.cls]

@@ -12,6 +12,7 @@ import toys
 from decodescope.engine.core.component import build
 from decodescope.engine.core.spec import Rope
 from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.kernels.choice import kernels_in_use
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.attention.attention import upcast_half
 from decodescope.engine.model.forward.decoder import Decoder
@@ -121,3 +122,28 @@ def test_a_pass_asks_the_device_for_no_number(monkeypatch: pytest.MonkeyPatch) -
     assert asked == list(ways), "each is seen"
     made.decoder.forward(feed, made.cache)
     assert made.cache.layers[0].packed_entries and asked == list(ways), "no more than those of this test"
+
+
+@torch.inference_mode()
+def test_layers_that_rotate_alike_share_one_table() -> None:
+    """A long text would else hold as many tables as layers, and no byte of them is counted."""
+    for decoder, count in ((DECODER, 1), (LOCAL, 2)):
+        made = lane(decoder, min_entries=32)
+        made.read(TEXT)
+        tables = {id(store.coder.table): store.coder.table for store in made.cache.layers}
+        assert len(tables) == count and all(len(x._table) >= len(TEXT) for x in tables.values())
+
+
+@pytest.mark.parametrize("share", [0.3, 0.75])
+@torch.inference_mode()
+def test_the_kernels_sum_values_of_any_number_of_directions(share: float) -> None:
+    """In float32 attention is computed by kernels, which take values as wide as queries; double precision needs none."""
+    single = toys.decoder(DECODER.spec, toys.LIVELY, torch.float32)
+    logits = []
+    for decoder in (DECODER, single):
+        made = lane(decoder, direction_share=share, min_entries=32)
+        made.read(TEXT)
+        assert made.cache.layers[0].is_segmented
+        logits.append(made.forward(Feed.causal_chain([5, 7, 1], len(TEXT))).double())
+    assert kernels_in_use() == "rows"
+    assert torch.allclose(*logits, atol=1e-4)

@@ -18,6 +18,7 @@ from functools import reduce
 from typing import Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from decodescope.engine.kernels.choice import kernels_for
@@ -127,12 +128,19 @@ def eager_partial_attention(
     *,
     weights: bool = False,
 ) -> PartialAttention:
-    """The part of queries q (float [B, H_kv, g, T, D]) over keys and values (float [B, H_kv, S, D]), written out."""
+    """The part of queries q (float [B, H_kv, g, T, D]) over keys (float [B, H_kv, S, D]) and values, written out.
+
+    Values may have another width: then the numerator has it too.
+    """
     B, H, g, T, D = q.shape
     if (kernels := kernels_for(q, k, v)) is not None:
         total, maximum = q.new_empty(2, B, H, g, T, dtype=torch.float32).unbind(0)
         terms = q.new_empty(B, H, g, T, k.shape[2], dtype=torch.float32) if weights else None
-        numerator = kernels.attend(q, k, v, mask, scale, cap, weights=terms, sums=(total, maximum))
+        numerators = [
+            kernels.attend(q, k, piece, mask, scale, cap, weights=terms, sums=(total, maximum))
+            for piece in _pieces_of_width(v, D)
+        ]
+        numerator = numerators[0] if v.shape[3] == D else torch.cat(numerators, -1)[..., : v.shape[3]]
         return PartialAttention(numerator, total, maximum, terms)
     q = upcast_half(q)
     k = upcast_half(k)
@@ -144,6 +152,13 @@ def eager_partial_attention(
     terms = (scores - maximum.masked_fill(maximum == -torch.inf, 0)[..., None]).exp()  # never -inf - -inf
     numerator = (terms.flatten(2, 3) @ v).view(B, H, g, T, v.shape[3])
     return PartialAttention(numerator, terms.sum(-1), maximum, terms if weights else None)
+
+
+def _pieces_of_width(v: Tensor, width: int) -> list[Tensor]:
+    """Values as the kernels take them: cut into pieces that are as wide as queries, the last one filled up with zeros."""
+    if v.shape[3] == width:
+        return [v]
+    return [F.pad(x, (0, width - x.shape[3])) for x in v.split(width, -1)]
 
 
 def _fused_partial_attention(
