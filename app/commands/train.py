@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,13 @@ from .shared.bench import run_with_threads
 from .shared.output import load_model, new_file_path, print_json, print_note, progress_printer
 from .shared.run import prompt_ids
 from .shared.texts import read_text, unused_template_note
-from .shared.trace import write
 
 if TYPE_CHECKING:
     from decodescope.engine.session.load import Model
     from decodescope.engine.training.run import TrainedHead, TrainingSettings
 
 SIZES = {"rank": "rank", "d_ff": "d_ff", "kept_tokens": "kept"}  # option -> size of a net
+NEWS_SECONDS = 10  # after which a browser reads the picture of a training again
 
 
 def head(args: argparse.Namespace) -> int:
@@ -35,7 +36,7 @@ def _train_head(args: argparse.Namespace) -> int:
         raise Refusal(
             f"There are no heads called {args.kind[:40]!r} to train: choose one of {', '.join(HEADS)}."
         )
-    html = None if args.html is None else new_file_path(args.html, "--html", "the picture of the training")
+    html = _picture_path(args)
     prompts = _read_prompts(args.prompts)
     model = load_model(args.model, args.dtype, args.device, None, False, args.weights or "", False)
     if model.tokenizer is None:
@@ -49,18 +50,47 @@ def _train_head(args: argparse.Namespace) -> int:
     out = _out_folder(args, model)
     from decodescope.engine.training.run import train_head
 
-    trained = train_head(model, ids, _settings(args), out, progress_printer(args.json))
-    if html is not None:
-        from decodescope.lab.figures.measured.head_training import figure
-
-        title = f"{args.kind} head for {model.name}"
-        write(html, [figure(title, trained.metrics).to_html(include_plotlyjs=True)])
+    title = f"{args.kind} head for {model.name}"
+    trained = train_head(
+        model,
+        ids,
+        _settings(args),
+        out,
+        progress_printer(args.json),
+        lambda rows: _draw(html, title, rows, True),
+    )
+    _draw(html, title, trained.metrics, False)
     record = _record(trained, out)
     if args.json:
         print_json(record)
     else:
         print(_as_text(record, args.kind, model))
     return 0
+
+
+def _picture_path(args: argparse.Namespace) -> Path | None:
+    """The file of the picture, if one is wanted: a new one, or that of a training that goes on."""
+    if args.html is None:
+        return None
+    path = expand_path(args.html)
+    goes_on = args.out is not None and (expand_path(args.out) / "run.json").exists()
+    if goes_on and path.is_file():
+        return path
+    return new_file_path(args.html, "--html", "the picture of the training")
+
+
+def _draw(path: Path | None, title: str, metrics: list[dict[str, Any]], going: bool) -> None:
+    """Draw the training so far in the file, whole or not at all. going: a browser that shows it looks for news."""
+    if path is None:
+        return
+    from decodescope.lab.figures.measured.head_training import figure
+
+    page = figure(title, metrics).to_html(include_plotlyjs=True)
+    if going:
+        page = page.replace("<head>", f'<head><meta http-equiv="refresh" content="{NEWS_SECONDS}">', 1)
+    part = path.with_name(f"{path.name}.partial")
+    part.write_text(page, encoding="utf-8")
+    os.replace(part, path)
 
 
 def _read_prompts(name: str) -> list[PromptEntry]:

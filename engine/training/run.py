@@ -92,16 +92,19 @@ def train_head(
     asked: TrainingSettings,
     out: Path,
     say: Callable[[str], None] = lambda text: None,
+    each: Callable[[list[dict[str, Any]]], None] = lambda metrics: None,
 ) -> TrainedHead:
     """Train a head for the model on its own answers to the prompts (ids), in the folder `out`.
 
     The folder is a new one, an empty one, or that of the same training, which then goes on where it was. It gets the answers,
     a checkpoint, the measurements, a card, and the folder of the head, `out`/KIND, which `load` takes. A training that was
-    stopped and goes on gives the numbers of one that was not. say: called with a line after each measurement.
+    stopped and goes on gives the numbers of one that was not.
+
+    say: called with a line after each measurement;  each: called with all measurements so far, alike
 
     Raises TrainingError, in one sentence.
     """
-    training = HeadTraining(model, prompts, asked, out, say)
+    training = HeadTraining(model, prompts, asked, out, say, each)
     with kernels_set_to("torch"):  # for the many rows of a step torch's operators are faster
         training.learn()
     return training.finish()
@@ -117,11 +120,13 @@ class HeadTraining:
         asked: TrainingSettings,
         out: Path,
         say: Callable[[str], None],
+        each: Callable[[list[dict[str, Any]]], None],
     ):
         self.model = model
         self.asked = asked
         self.out = out
         self.say = say
+        self.each = each
         shape = usual_shape(asked.kind, model.spec, asked.shape)
         if len(readable_prompts(prompts, asked.answers)) < LEAST_TEXTS:
             raise TrainingError(
@@ -287,6 +292,7 @@ class HeadTraining:
             f"step {self.step} of {len(self.steps)}, loss {row['loss']:.3f}, accepted by position {shares}, "
             f"{acceptance.tokens_per_pass:.2f} tokens a pass, {self.seconds:.0f} s, {left:.0f} s left"
         )
+        self.each(self.metrics)
 
     def _save(self) -> None:
         place = {"step": self.step, "tokens": self.tokens, "seconds": self.seconds, "losses": self.losses}

@@ -34,7 +34,7 @@ def test_every_position_and_the_loss_is_drawn_over_the_tokens_that_were_read() -
     assert [list(x.x) for x in drawing.data] == [[500, 990]] * 3
     assert (list(first.y), list(second.y), list(loss.y)) == ([0.2, 0.5], [0.1, 0.25], [4.5, 3.5])
     assert (first.name, second.name) == ("position 1", "position 2") and loss.yaxis == "y2"
-    assert drawing.layout.title.text == "eagle3 head for &lt;toy&gt;: 1.62 tokens a pass after 990 tokens"
+    assert drawing.layout.title.text == "eagle3 head for &lt;toy&gt;<br>1.62 tokens a pass after 990 tokens"
 
 
 def test_the_table_has_the_same_numbers_and_nothing_is_drawn_of_nothing() -> None:

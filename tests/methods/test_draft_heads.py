@@ -97,7 +97,7 @@ def test_model_without_heads_is_refused_with_the_command_that_trains_them(kind: 
     net = {"eagle2": "eagle"}.get(kind, kind)
     with pytest.raises(
         MethodError,
-        match=rf"^toy has no heads/{net}: train them with python -m decodescope\.training\.heads {net} .*, or ",
+        match=rf"^toy has no heads/{net}: train them with decodescope train head {net} --model toy --prompts FILE, or ",
     ):
         Session(bare, toys.method(drafter=kind), toys.PROMPT)
 

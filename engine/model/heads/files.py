@@ -137,7 +137,12 @@ def missing_reason(
     """Why heads of this kind cannot be read from the model, and what to choose `instead`; None if they can."""
     if kind in spec.heads:
         return None
-    script = kind if kind in OTHERS else f"heads {kind}"
+    if kind in HEADS:
+        return (
+            f"{spec.name} has no heads/{kind}: train them with decodescope train head {kind} --model {spec.name} "
+            f"--prompts FILE, or choose {instead}."
+        )
+    script = kind
     if kind in CACHE or kind in SLOTTED:
         script = (
             f"{'cacheparts' if kind in CACHE else 'slot_tokens'} {kind} --within {10 if kind in CACHE else 6}"

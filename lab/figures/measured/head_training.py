@@ -50,9 +50,7 @@ def figure(title: str, metrics: Sequence[Mapping[str, Any]]) -> go.Figure:
         showlegend=False,
     )
     last = metrics[-1]
-    about = (
-        f"{escape_label(title)}: {last['tokens_per_pass']:.2f} tokens a pass after {last['tokens']:,} tokens"
-    )
+    about = f"{escape_label(title)}<br>{last['tokens_per_pass']:.2f} tokens a pass after {last['tokens']:,} tokens"
     drawing = chart(about, "tokens read", "accepted on held-out prompts", *lines, loss, height=560)
     axis = dict(drawing.layout["yaxis"].to_plotly_json())
     return drawing.update_layout(

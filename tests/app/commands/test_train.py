@@ -59,7 +59,8 @@ def test_a_head_is_trained_drawn_and_drafts(said, prompts: str, tmp_path: Path) 
     assert all(x in drawn for x in ("eagle3 head for lab", "position 1", "position 3", "loss"))
     shape = json.loads((out / "eagle3" / "config.json").read_text())["shape"]
     assert (shape["rank"], shape["d_ff"], shape["kept"]) == (8, 16, 64)
-    code, text, err = said(*words, "--json")
+    assert 'http-equiv="refresh"' not in drawn, "the training is over"
+    code, text, err = said(*words, "--html", str(html), "--json")
     record = json.loads(text)
     assert code == 0 and record["metrics"] == rows and record["accepted"] == rows[-1]["accepted"], (
         "it was finished"
@@ -71,6 +72,23 @@ def test_a_head_is_trained_drawn_and_drafts(said, prompts: str, tmp_path: Path) 
     assert json.loads(text)["drafted"] > 0
     code, text, err = said(*words[:-1], str(out), "--seed", "3")
     assert (code, text, err.count("\n")) == (2, "", 2) and "whose seed was 0 and not 3" in err, err
+
+
+def test_the_picture_of_a_training_that_goes_on_asks_for_news(
+    said, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from decodescope.engine.training.run import HeadTraining
+
+    def fails(training: HeadTraining) -> None:
+        raise KeyboardInterrupt
+
+    out, html = tmp_path / "out", tmp_path / "out.html"
+    words = (*ASKED, *SIZES, "--prompts", prompts, "--out", str(out), "--html", str(html))
+    with monkeypatch.context() as patched:
+        patched.setattr(HeadTraining, "_save", fails)
+        assert said(*words)[0] == 130
+    assert '<meta http-equiv="refresh" content="10">' in html.read_text(encoding="utf-8")
+    assert said(*words)[0] == 0 and "http-equiv" not in html.read_text(encoding="utf-8")
 
 
 def test_what_cannot_be_trained_is_one_sentence(said, prompts: str, tmp_path: Path) -> None:
