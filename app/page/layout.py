@@ -504,7 +504,8 @@ def _settings_summary(play: RunService, composed: Composition) -> dict[str, Any]
     It also contains the settings, for storage."""
     choice = composed.choice
     read = play.encode_prompt(choice) if choice.source.is_templated or choice.prompt_kind == "ids" else None
-    talk = find_conversation(choice.prompt) if choice.prompt_kind in ("text", "messages") else None
+    chats = has_chat_template(play, play.model_keys(choice)) and choice.prompt_kind in ("text", "messages")
+    talk = find_conversation(choice.prompt) if chats else None
     takes = play.estimate_memory(choice, method=composed.method)
     said: dict[str, Any] = {
         "keep": as_json(choice),

@@ -89,7 +89,9 @@ def encode_text_or_ids(model: ModelInfo, text_or_ids: str | Sequence[int], chat:
 def encode_source(model: ModelInfo, source: PromptSource) -> list[int]:
     """Token ids of a prompt of any kind. Raises what its `encode` does, MethodError where that lacks a tokenizer."""
     if source.kind == "ids":
-        return parse_ids(source.text, source.where)
+        return (
+            parse_ids(source.text, source.where) if source.text else []
+        )  # the session refuses an empty prompt
     if model.tokenizer is None:
         raise MethodError(f"{model.name} has no tokenizer: give the prompt as token ids.")
     return source.encode(model.tokenizer)
@@ -225,7 +227,7 @@ def prepare_run(
     session = Session(
         model,
         composed,
-        check_ids(text_or_ids, "the prompt") if source.kind == "ids" else encode_source(model, source),
+        encode_source(model, source),
         models=models,
         max_new_tokens=count,
         seed=seed,

@@ -137,7 +137,7 @@ def argv(name: str, action: argparse.Action, value: str) -> list[str]:
     words = list(BENCH.get(action.dest, BASE[name]) if name == "bench" else BASE[name])
     if action.option_strings:
         option = action.option_strings[0]
-        if option == "--prompt-file" and "--prompt" in words:
+        if option in ("--prompt-file", "--messages") and "--prompt" in words:
             at = words.index("--prompt")
             del words[at : at + 2]
         if option in words:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from decodescope.app.basis.refusal import RequestRefusal
+from decodescope.engine.core.conversation import find_conversation
+from decodescope.engine.trace.records.events import PROMPT_KINDS
 
 from ..catalogue.presets import GREEDY, PRESETS, WARMED, WARMTH, temperature_settings
 from ..preset_choice import apply_preset
@@ -23,7 +25,8 @@ HOTTEST = 5.0
 def parse_choices(said: dict[str, Any]) -> list[RunChoice]:
     """Parse the runs of a question. Raises RequestRefusal.
     It is {"prompt", "seed", "new", "models": {role: model}, "methods": [preset or settings as text, ...], "sampler",
-    "temperature", "chat", "ignore_eos"}; the last two are off if they are missing."""
+    "temperature", "chat", "ignore_eos", "prompt_kind"}; chat and ignore_eos are off if they are missing, and a prompt that
+    holds messages is read as messages."""
     methods = said.get("methods")
     sampler = said.get("sampler", "")
     warm = said.get("temperature", WARMTH)
@@ -46,6 +49,10 @@ def parse_choices(said: dict[str, Any]) -> list[RunChoice]:
             "The prompt must be a text, and each method the name of a preset or settings as text."
         )
     common: dict[str, Any] = {"prompt": prompt, "seed": said["seed"], "max_new": said["new"]}
+    kind = said.get("prompt_kind", "text")
+    if kind not in PROMPT_KINDS:
+        raise RequestRefusal(f"The kind of a prompt is one of {', '.join(PROMPT_KINDS)}.")
+    common["prompt_kind"] = "messages" if kind == "text" and find_conversation(prompt) is not None else kind
     common |= {"models": parse_models(said), **parse_place(said), **_parse_switches(said)}
     asked = [
         replace(_replace_sampler(parse_choice(text), sampler, float(warm)), **common) for text in methods

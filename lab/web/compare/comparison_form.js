@@ -75,7 +75,8 @@ export function comparisonForm({ begin, refuse, many = false }) {
     start.setAttribute("aria-disabled", "true");
     const methods = boxes.map((box) => (box.value === "own" ? lab.settings : box.value)).filter(Boolean);
     try {
-      const said = { ...(set ? set.value() : { prompt: prompt.value }),
+      const mine = JSON.parse(lab.settings || "{}"), same = mine.prompt === prompt.value;
+      const said = { ...(set ? set.value() : { prompt: prompt.value, prompt_kind: same && mine.prompt_kind || "text" }),
         seed: seed.value === "" ? null : Number(seed.value),
         new: fresh.value === "" ? null : Number(fresh.value), methods, sampler: sampler.value,
         temperature: Number(warm.value), chat: chat.checked, ignore_eos: past.checked, models: lab.models,

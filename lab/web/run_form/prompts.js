@@ -22,7 +22,7 @@ export function prompts({ refuse }) {
   let file = null, counted = null, turn = 0;
   const way = h("select", null, WAYS.map(([value, word]) => h("option", { value }, word)));
   const text = h("textarea", { rows: 4, spellcheck: "false",
-    placeholder: 'One prompt a line, or an object a line: {"prompt": "…"} or {"turns": ["…"], "category": "…"}' });
+    placeholder: 'One prompt a line, or an object a line: {"prompt": "…"}, {"messages": […]} or {"turns": ["…"]}' });
   const box = h("input", { type: "file", accept: ".txt,.jsonl,.json,text/*" });
   const each = h("input", { type: "number", min: 0, max: 10000, step: 1, value: 0 });
   const kinds = h("fieldset", { class: "kinds" }), note = h("p", { class: "quiet", role: "status" });
