@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from decodescope.engine.bench.questions.prompts import PROMPTS
+from decodescope.engine.core.files import data_folder
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.cost import PassShape, pass_cost
 from decodescope.engine.cost.hardware import HardwareProfile
@@ -28,6 +31,36 @@ STORIES = (
     "Once upon a time there was a quiet duck named Carl.",
     "Not long ago there was a small beaver called Kira who wanted to be a sailor.",
 )
+# The real model of the chapters and of the first examples: `decodescope models get NAME` fetches it.
+REAL_MODEL, REAL_FILE = "smollm2-135m-instruct", "SmolLM2-135M-Instruct.Q4_1.gguf"
+CODE = (
+    '```python\ndef greet(name, times):\n    for i in range(times):\n        print(f"Hello, {name}!")\n```\n\n'
+    "Write the same function with type hints: `name: str`, `times: int`."
+)
+PAGE = (
+    "Town library. Opening hours: Monday to Friday from 9 am to 8 pm, on Saturday from 10 am to 4 pm. The library is "
+    "closed on Sunday and on public holidays. Books can be borrowed for four weeks and renewed twice, films for one "
+    "week. A card costs 12 euros a year; it is free for children and students. The reading room on the first floor "
+    "has 40 seats and free internet access. Printers and copiers stand beside the stairs, and a page costs 10 cents. "
+    "The café in the courtyard opens at 11 am. Rooms for groups are booked at the desk, at most two hours a day. On "
+    "the first Thursday of each month there is a reading for children at 4 pm. Returns are possible at any time at "
+    "the box beside the entrance."
+)
+
+
+def real_model_path() -> Path:
+    """The file of the real model, which may be missing; DECODESCOPE_REAL_MODEL names another place."""
+    named = os.environ.get("DECODESCOPE_REAL_MODEL")
+    return Path(named) if named else data_folder() / "models" / REAL_MODEL / REAL_FILE
+
+
+def real_or_lab() -> tuple[str, str]:
+    """What a chapter loads where it shows a model that answers, and one line that says which: the real model if it was fetched,
+    else `lab`."""
+    path = real_model_path()
+    if path.is_file():
+        return str(path), f"This is {REAL_MODEL}, a real model that was fetched to this machine."
+    return "lab", f"This is lab, a toy. For a model that answers run: decodescope models get {REAL_MODEL}"
 
 
 def cost_table(

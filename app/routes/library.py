@@ -37,6 +37,7 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
                 "run": x.run,
                 "title": x.title,
                 "about": x.about,
+                "model": x.model,
                 "settings": _example_settings(x),
                 "tour": [stop.record() for stop in tours().get(x.name, ())],
             }

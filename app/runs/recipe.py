@@ -32,7 +32,7 @@ from decodescope.engine.trace.encoding.record_decoder import read_dataclass
 from decodescope.engine.trace.records.events import PROMPT_KINDS, Header, PromptKind
 from decodescope.engine.trace.values.limits import TraceError
 
-from .catalogue.examples import examples
+from .catalogue.examples import shipped_examples
 from .catalogue.presets import GREEDY, PRESETS, SMALLER
 from .preset_choice import apply_preset, find_matching_preset
 from .preset_prompts import apply_preset_prompt
@@ -242,9 +242,9 @@ def replace_part(choice: RunChoice, kind: str, name: str, why: Callable[[RunChoi
 
 
 def initial_choice() -> RunChoice:
-    """The initial values of the controls: prompt and numbers of the page's first example, so that Run repeats it.
+    """The initial values of the controls: prompt and numbers of the example that the page opens on, so that Run repeats it.
     (The method of both is the page's first preset.)"""
-    for example in examples():
+    for example in shipped_examples():
         trace = open_trace(example.path)
         try:
             return choice_from_header(trace.header)

@@ -3,6 +3,9 @@
 Writes NAME.dstrace and index.json. A run's id follows from its name, so that links to it stay good. With --old those whose
 models have other weights by now, so that no fork goes on from them. What cannot be recorded is named in the end, and keeps its
 file. A text that goes round is refused, unless that is what it shows: `python benchmarks/examples.py NAME` looks for a prompt.
+
+The first examples are of a real model, which `decodescope models get smollm2-135m-instruct` fetches. DECODESCOPE_REAL_MODEL
+names another place of its file. Without the file they are left as they are, and a line says so.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from decodescope.engine.session.run import LazyWriter, encode_text_or_ids
 from decodescope.engine.session.session import Session
 from decodescope.engine.trace import Step, open_trace
 from decodescope.engine.trace.query.repeats import repeated_share
+from decodescope.lab.lessons import CODE, PAGE, REAL_MODEL, real_model_path
 
 HERE = Path(__file__).resolve().parent
 # Several, in case that the model ends a text at once: the first one that gives ENOUGH steps is taken.
@@ -75,6 +79,194 @@ SETTLING: dict[str, Any] = {
     "new": 32,
     "seed": 7,
     "level": "decisions",
+}
+REEF = (
+    "The Great Barrier Reef is the largest coral reef system in the world. It lies off the coast of Queensland in "
+    "Australia and is composed of over 2,900 individual reefs. The reef is home to a wide variety of life, and it is "
+    "threatened by warming seas, by pollution and by a starfish that eats coral."
+)
+LETTER = (
+    "Dear shop, my name is Maria Lopez and I live in Madrid. My order 4471 has not arrived. Please send it again. "
+    "Yours, Maria Lopez"
+)
+ORDER = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 40},
+        "city": {"type": "string", "maxLength": 40},
+        "order": {"type": "integer", "minimum": 0, "maximum": 99999},
+    },
+    "required": ["name", "city", "order"],
+    "additionalProperties": False,
+}
+ASKED: dict[str, Any] = {"model": REAL_MODEL, "chat": True, "seed": 7, "level": "decisions"}
+# Prompts that people type. The lists begin with these; the page opens on the first of the shipped models.
+REAL: dict[str, dict[str, Any]] = {
+    "type-hints": {
+        "title": "Code that repeats its question",
+        "about": "Prompt lookup copies the function from the question. See where many tokens are kept; a hint is new.",
+        "names": {"drafter": "prompt_lookup"},
+        "settings": {"drafter": {"max_draft_tokens": 10}},
+        "prompts": [CODE],
+        "new": 80,
+        "enough": 8,
+        **ASKED,
+    },
+    "reef": {
+        "title": "A summary that borrows its words",
+        "about": "N-grams of the paragraph are drafted. Whole phrases are kept; the words between are the model's own.",
+        "names": {"drafter": "anpd"},
+        "settings": {"drafter": {"max_draft_tokens": 6}},
+        "prompts": [f"Summarize this paragraph in two sentences:\n\n{REEF}"],
+        "new": 80,
+        "enough": 8,
+        **ASKED,
+    },
+    "library-card": {
+        "title": "An answer from a page",
+        "about": "H2O keeps 96 of 225 entries. Watch which words of the page stay, and that the price is still found.",
+        "names": {"policy": "h2o"},
+        "settings": {"policy": {"heavy": 64, "recent": 32}},
+        "prompts": [
+            f"Read the text and answer the question.\n\nText: {PAGE}\n\nQuestion: How much does a card cost?"
+        ],
+        "new": 24,
+        "enough": 6,
+        **ASKED,
+    },
+    "library-lost": {
+        "title": "The same page, forgotten",
+        "about": "StreamingLLM keeps 4 sinks and the newest 92 entries. The price has left; see what is said instead.",
+        "names": {"policy": "streaming_llm"},
+        "settings": {"policy": {"sink_tokens": 4, "recent": 92}},
+        "prompts": [
+            f"Read the text and answer the question.\n\nText: {PAGE}\n\nQuestion: How much does a card cost?"
+        ],
+        "new": 24,
+        "enough": 6,
+        **ASKED,
+    },
+    "letter-json": {
+        "title": "JSON out of a letter",
+        "about": "A schema removes every token that does not fit, and prompt lookup drafts names from the letter.",
+        "names": {"drafter": "prompt_lookup", "sampler": ["grammar", "greedy"]},
+        "settings": {"grammar": {"dialect": "json", "definition": json.dumps(ORDER)}},
+        "prompts": [f"Turn this letter into JSON with the keys name, city and order: {LETTER}"],
+        "new": 48,
+        "enough": 6,
+        **ASKED,
+    },
+    "dragon": {
+        "title": "A story, drawn with min-p",
+        "about": "A token needs a twentieth of the likeliest one's probability. In some steps one stays, in others many.",
+        "names": {"sampler": ["temperature", "min_p"]},
+        "settings": {"temperature": {"temperature": 0.8}, "min_p": {"p": 0.05}},
+        "prompts": ["Write a story about a dragon who is afraid of fire."],
+        "new": 80,
+        **ASKED,
+    },
+    "own-int4": {
+        "title": "Its own int4 form drafts",
+        "about": "The draft is the same model in four bits. Find the guesses where rounding alone changed the choice.",
+        "names": {"drafter": "draft_model"},
+        "settings": {"drafter": {"max_draft_tokens": 4}},
+        "roles": {"draft": f"{REAL_MODEL}@int4 group=64"},
+        "prompts": ["Why is the sky blue?"],
+        "new": 64,
+        **ASKED,
+    },
+    "cut-draft": {
+        "title": "Drafts that are refused, and why",
+        "about": "Four attention blocks are cut from the draft. Its guesses read well, and the target wants other words.",
+        "names": {"drafter": "draft_model", "sampler": ["temperature"]},
+        "settings": {"drafter": {"max_draft_tokens": 5}, "temperature": {"temperature": 0.6}},
+        "roles": {"draft": f"{REAL_MODEL}@cut_layers skip=a14,a16,a18,a20"},
+        "prompts": ["List three tips for sleeping better."],
+        "new": 80,
+        "enough": 8,
+        **ASKED,
+    },
+    "layer-skip": {
+        "title": "The model drafts with fewer layers",
+        "about": "Self-speculation: the draft skips some of the target's own blocks, and one full pass checks its guesses.",
+        "names": {"drafter": "layer_skip"},
+        "settings": {"drafter": {"max_draft_tokens": 3, "skip_sublayers": ["a14", "a16", "a18", "a20"]}},
+        "prompts": ["Explain photosynthesis in two sentences."],
+        "new": 64,
+        **ASKED,
+    },
+    "account": {
+        "title": "A class, from recycled guesses",
+        "about": "Token recycling drafts a tree of likely successors from earlier passes. See which branches are kept.",
+        "names": {"drafter": "token_recycling"},
+        "settings": {"drafter": {"nodes": "16"}},
+        "prompts": ["Write a Python class for a bank account with deposit and withdraw."],
+        "new": 90,
+        **ASKED,
+    },
+    "factorial": {
+        "title": "A function, guessed ahead",
+        "about": "Lookahead: n-grams from earlier passes become drafts. They help where the text returns to its own words.",
+        "names": {"drafter": "lookahead"},
+        "settings": {},
+        "prompts": ["Write a Python function that returns the factorial of n."],
+        "new": 64,
+        **ASKED,
+    },
+    "two-bit-cache": {
+        "title": "A cache in two bits",
+        "about": "KIVI packs keys and values into two bits a number. The answer stays right; see what each step saves.",
+        "names": {"kv_compression": "kivi"},
+        "settings": {"kv_compression": {"bits": "2", "group": 32, "buffer": 32}},
+        "prompts": [
+            "Text: The bridge was built in 1932 by John Hart. It is 210 metres long and carries two roads. "
+            "In 1987 it was painted red.\n\nQuestion: Who built the bridge?"
+        ],
+        "new": 24,
+        "enough": 6,
+        **ASKED,
+    },
+    "shorter-page": {
+        "title": "A page cut to what is asked",
+        "about": "GemFilter reads the page with 20 layers and keeps 160 tokens of 225; the whole model answers from those.",
+        "names": {"prompt_compression": "gemfilter"},
+        "settings": {"prompt_compression": {"prompt_budget": 160, "layer": 20}},
+        "prompts": [
+            f"Read the text and answer the question.\n\nText: {PAGE}\n\nQuestion: How much does a card cost?"
+        ],
+        "new": 11,
+        "enough": 6,
+        **ASKED,
+    },
+    "too-early": {
+        "title": "Leaving early without training",
+        "about": "A pass ends at the first layer that is sure. Nobody trained this model for that: London slips in.",
+        "names": {"drafter": "none", "adaptive_depth": "confidence_exit"},
+        "settings": {"adaptive_depth": {"threshold": 0.97}},
+        "prompts": ["What is the capital of France?"],
+        "new": 32,
+        "enough": 6,
+        **ASKED,
+    },
+    "vote": {
+        "title": "A majority that is wrong",
+        "about": "Eight answers are drawn from one cache, and the most frequent text wins. Four say 32, and none says 42.",
+        "names": {"strategy": "consensus", "sampler": ["temperature"]},
+        "settings": {"strategy": {"samples": 8, "similarity": "exact"}, "temperature": {"temperature": 0.7}},
+        "prompts": ["What is 12 plus 30? Answer with the number only."],
+        "new": 12,
+        "enough": 2,
+        **ASKED,
+    },
+    "query": {
+        "title": "Four texts at once",
+        "about": "Beam search follows four queries. What they have in common is held in the cache once.",
+        "names": {"strategy": "beam"},
+        "settings": {"strategy": {"width": 4, "attention_plan": "node"}},
+        "prompts": ["Write an SQL query that lists all customers from Berlin."],
+        "new": 40,
+        **ASKED,
+    },
 }
 EXAMPLES: dict[str, dict[str, Any]] = {
     "first-rejection": {
@@ -594,10 +786,31 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "level": "decisions",
     },
 }
+EXAMPLES = {**REAL, **EXAMPLES}  # the lists begin with those of the real model
 ROUND = {"loop", "digit"}  # what they show goes round: a loop, cells that are white
 # role -> the model beside the target; all but the draft only where a method asks for them
 ROLES = {"draft": "lab-draft", "draft2": "lab-draft-plain", "infill": "lab-mdm"}
 LARGEST = 300_000  # bytes of one file
+REAL_LARGEST = 1_500_000  # bytes of all files of the real model
+
+
+def is_real(name: str) -> bool:
+    """Whether an example is one of the real model."""
+    return EXAMPLES[name].get("model", "lab").partition("@")[0] == REAL_MODEL
+
+
+def load_model(name: str) -> Any:
+    """A shipped model in float32, or the real one as its file has it; either with its transforms."""
+    base, at, transforms = name.partition("@")
+    if base != REAL_MODEL:
+        return load(name, "float32", "cpu")
+    return load(f"{real_model_path()}{at}{transforms}", device="cpu")
+
+
+def roles_of(what: dict[str, Any]) -> dict[str, str]:
+    """The models beside the target: those of the example, or the shipped ones."""
+    roles: dict[str, str] = what.get("roles", ROLES)
+    return roles
 
 
 class WithoutLaws(LazyWriter):
@@ -632,7 +845,8 @@ def make(name: str, models: dict[str, Any]) -> dict[str, str]:
     finally:
         path.unlink(missing_ok=True)
     print(f"{name}.dstrace: {session.steps} steps, {size / 1000:.0f} kB", flush=True)
-    return {"name": name, "run": session.run_id, "title": what["title"], "about": what["about"]}
+    row = {"name": name, "run": session.run_id, "title": what["title"], "about": what["about"]}
+    return row | ({"model": REAL_MODEL} if is_real(name) else {})
 
 
 def record(path: Path, what: dict[str, Any], prompt: str, models: dict[str, Any]) -> Session:
@@ -645,7 +859,9 @@ def record(path: Path, what: dict[str, Any], prompt: str, models: dict[str, Any]
         method,
         encode_text_or_ids(target, prompt, chat),
         models={
-            role: models[name] for role, name in ROLES.items() if role == "draft" or role in method.lanes
+            role: models[name]
+            for role, name in roles_of(what).items()
+            if role == "draft" or role in method.lanes
         },
         max_new_tokens=what["new"],
         seed=what["seed"],
@@ -669,7 +885,8 @@ def again(path: Path) -> float:
 
 def current(name: str, fingerprints: dict[str, str]) -> bool:
     """Whether the models that recorded an example are those that lie there now, by name and fingerprint."""
-    path, names = HERE / f"{name}.dstrace", {"target": EXAMPLES[name].get("model", "lab"), **ROLES}
+    what = EXAMPLES[name]
+    path, names = HERE / f"{name}.dstrace", {"target": what.get("model", "lab"), **roles_of(what)}
     if not path.exists():
         return False
     with closing(open_trace(path)) as trace:
@@ -692,8 +909,15 @@ def main() -> None:
     if strange := [name for name in args.names if name not in EXAMPLES]:
         parser.error(f"there is no example {strange[0]!r}: choose of {', '.join(EXAMPLES)}")
     bad, some = list[str](), list(EXAMPLES) if args.old else args.names or list(EXAMPLES)
-    named = {EXAMPLES[name].get("model", "lab") for name in some}
-    models = {name: load(name, "float32", "cpu") for name in sorted({*named, *ROLES.values()})}
+    if not real_model_path().is_file() and (left := [name for name in some if is_real(name)]):
+        some = [name for name in some if not is_real(name)]
+        print(
+            f"Left as they are, for {real_model_path()} is missing: {', '.join(left)}. Run decodescope models get {REAL_MODEL}."
+        )
+    named = {
+        x for name in some for x in (EXAMPLES[name].get("model", "lab"), *roles_of(EXAMPLES[name]).values())
+    }
+    models = {name: load_model(name) for name in sorted(named)}
     index = HERE / "index.json"
     kept = {row["name"]: row for row in json.loads(index.read_text())} if index.exists() else {}
     fingerprints = {name: one.fingerprint for name, one in models.items()}
@@ -702,7 +926,15 @@ def main() -> None:
             kept[name] = make(name, models)
         except ValueError as error:
             bad.append(str(error))
-    rows = [kept[name] for name in EXAMPLES if name in kept]
+    held = sum(
+        path.stat().st_size for x in EXAMPLES if is_real(x) and (path := HERE / f"{x}.dstrace").is_file()
+    )
+    if held > REAL_LARGEST:
+        bad.append(
+            f"The examples of {REAL_MODEL} have {held:,} bytes together; at most {REAL_LARGEST:,} are shipped."
+        )
+    words = {name: {x: what[x] for x in ("title", "about")} for name, what in EXAMPLES.items()}
+    rows = [kept[name] | words[name] for name in EXAMPLES if name in kept]
     index.write_text(json.dumps(rows, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     if bad:
         raise SystemExit("\n".join(bad))

@@ -12,7 +12,7 @@ import { offerPrompts } from "./run_form/example_prompts.js";
 import { copyButton, forms, saveMenu, viewsOf } from "./export/save.js";
 import { button, h, icon } from "./scope.js";
 import { activePane, activePlayer, allOver, ask, beginRuns, errorText, exampleOf, hasFailed, isOver, notify, onChange,
-  open, panes, paneTitle, shown, withModels } from "./runs/runs.js";
+  open, panes, paneTitle, shippedExamples, shown, withModels } from "./runs/runs.js";
 import { pages, tabs } from "./tabs.js";
 import { tour } from "./tour/tour.js";
 import { activeRuns } from "./runs/active_runs.js";
@@ -192,13 +192,13 @@ export function connectSettings(set) {
 function emptyState() {
   const why = h("p", { class: "ds-refusal" });
   const rows = h("ul");
-  const begin = button("Run the example", () => choose(shown.examples[0]), { class: "ds-button go" });
+  const begin = button("Run the example", () => choose(shippedExamples()[0]), { class: "ds-button go" });
   begin.prepend(icon("play"));
   const element = h("section", { class: "ds-none" }, why, h("h2", null, "See a guess refused, and why."),
     h("p", null, "A recorded run opens at once. No model is needed."), begin, rows);
   let filled = null;
   onChange(() => {
-    element.style.display = panes[0] && !panes[0].id && shown.examples.length ? "" : "none";
+    element.style.display = panes[0] && !panes[0].id && shippedExamples().length ? "" : "none";
     why.textContent = panes[0]?.trouble || "";
     if (filled === shown.examples) return;
     filled = shown.examples;

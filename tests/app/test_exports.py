@@ -18,12 +18,12 @@ from starlette.testclient import TestClient
 from toylab import HOSTILE, finished, toy_play
 
 from decodescope.app.http.guard import Guard
-from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.catalogue.examples import shipped_examples
 from decodescope.app.server import build_app
 from decodescope.engine.trace import Trace, open_trace
 from decodescope.lab.decision.decision_csv import COLUMNS, escape_formula, export_csv
 
-FIRST = examples()[0]
+FIRST = shipped_examples()[0]
 SHAPES = {"path", "circle", "ellipse", "rect", "line", "polygon", "polyline", "image"}
 DRAWN = {"svg", "title", "g", "text", "tspan", "clipPath", "defs", *SHAPES}
 VIEWS = {"Method", "Draft tree", "Decision", "Text", "KV cache", "Time"}
@@ -248,15 +248,15 @@ def test_an_address_leads_to_its_step_and_node(lab: Lab) -> None:
     page.evaluate(f"location.hash = '#run={FIRST.run}&step=900'")
     settled(page)
     assert page.evaluate(STEP) == 5
-    page.select_option(".ds-shown select", examples()[1].run)
-    page.wait_for_function(f"location.hash == '#run={examples()[1].run}'")
+    page.select_option(".ds-shown select", shipped_examples()[1].run)
+    page.wait_for_function(f"location.hash == '#run={shipped_examples()[1].run}'")
 
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
 @pytest.mark.nightly
 def test_every_run_in_compare_has_the_menu_of_the_lab(lab: Any) -> None:
-    first, second = (x.run for x in examples()[:2])
+    first, second = (x.run for x in shipped_examples()[:2])
     page = lab.open(f"/#compare&runs={first},{second}", ready=False)
     page.wait_for_function("document.querySelectorAll('#ds-page-compare .outcome').length == 2")
     page.click("#ds-page-compare summary[aria-label='save run B']")

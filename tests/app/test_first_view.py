@@ -17,7 +17,7 @@ from sizes import first_of
 from toylab import speculative
 
 from decodescope.app.http.guard import Guard
-from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.catalogue.examples import examples, shipped_examples
 from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.composition import Composition
 from decodescope.app.runs.recipe import recipe
@@ -57,7 +57,9 @@ def test_the_page_opens_on_an_example_that_plays_before_a_model_is_there(bare: L
     assert drawn < 10, f"{drawn:.1f} s; on an idle machine it takes less than 2"
     assert page.evaluate("location.hash") == "", "the address stays as it is"
     shown = page.locator(".ds-shown select").evaluate("x => x.selectedOptions[0].textContent")
-    assert shown == "Example: " + examples()[0].title and examples()[0].about in page.inner_text(".ds-shown")
+    assert shown == "Example: " + shipped_examples()[0].title and shipped_examples()[
+        0
+    ].about in page.inner_text(".ds-shown")
 
 
 @pytest.mark.nightly
@@ -75,7 +77,7 @@ def test_an_example_stands_still_for_those_who_ask_for_it_and_where_somebody_wen
 
 @pytest.mark.nightly
 def test_another_example_can_be_chosen_and_linked(bare: Lab) -> None:
-    page, other = bare.open(), examples()[1]
+    page, other = bare.open(), shipped_examples()[1]
     page.wait_for_selector(".ds .node:visible")
     page.select_option(".ds-shown select", other.run)
     page.wait_for_function(

@@ -11,7 +11,7 @@ import pytest
 from browser import STEP, Lab, begun, option, passes
 from waiting import eventually
 
-from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.catalogue.examples import examples, shipped_examples
 from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.recipe import as_json, choice_from_header
 from decodescope.app.runs.record_stream import RecordStream
@@ -300,7 +300,7 @@ def test_a_run_is_taken_away_and_replayed_without_a_network(lab: Lab, mouse: boo
 def test_an_example_sets_the_controls_and_run_repeats_its_settings(lab: Lab, mouse: bool) -> None:
     page = lab.open()
     hands = Hands(page, mouse)
-    first = examples()[0]
+    first = shipped_examples()[0]
     assert page.input_value("#ds-prompt textarea") == chosen(first).prompt, (
         "also the one that the page opens on"
     )

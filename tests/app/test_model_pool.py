@@ -22,7 +22,7 @@ from decodescope.app.basis.storage import remove_old_traces
 from decodescope.app.page import layout
 from decodescope.app.runs import memory
 from decodescope.app.runs.catalogue import examples as shown
-from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.catalogue.examples import examples, shipped_examples
 from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.run_service import RunChoice, RunService
 from decodescope.engine.session.load import SHIPPED
@@ -275,7 +275,7 @@ def test_a_hub_snapshot_keeps_its_name(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_examples_open_agree_with_themselves_and_are_small() -> None:
-    assert len(examples()) >= 2 and examples()[0].name == "first-rejection"
+    assert len(examples()) >= 2 and shipped_examples()[0].name == "first-rejection"
     assert len({x.run for x in examples()}) == len(examples())
     for example in examples():
         assert example.path.stat().st_size <= 300_000 and example.about.endswith(".")
@@ -290,7 +290,7 @@ def test_examples_open_agree_with_themselves_and_are_small() -> None:
 
 def test_an_example_is_found_like_a_run_and_needs_no_model(tmp_path: Path) -> None:
     play = RunService("lab", "lab-draft", tmp_path)
-    channel = play.find(examples()[0].run)
+    channel = play.find(shipped_examples()[0].run)
     assert channel is not None and channel.over and channel.count > 3 and not play.models.loaded_models()
     assert not play.act(channel, "stop")
 

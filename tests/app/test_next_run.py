@@ -10,7 +10,7 @@ from browser import KEPT, Lab, option
 from starlette.testclient import TestClient
 from toylab import finished, speculative
 
-from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.catalogue.examples import shipped_examples
 from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.compare.settings_diff import choice_of_run
 from decodescope.app.runs.recipe import as_json, recipe
@@ -79,7 +79,7 @@ def test_a_picture_whose_controls_have_changed_is_marked_and_copied_as_it_is(shi
     assert page.locator(".ds-next").is_hidden(), "the controls begin with the run that is shown"
     page.get_by_label("Seed").fill("12")
     page.wait_for_selector(".ds-next >> text=The controls are those of the next run: seed 12, not 9.")
-    example = shipped.play.find(examples()[0].run)
+    example = shipped.play.find(shipped_examples()[0].run)
     page.click("#ds-copy-command")
     page.wait_for_selector("#ds-copied textarea[aria-label=command]")
     assert page.input_value("#ds-copied textarea") == recipe(

@@ -16,7 +16,7 @@ from sizes import first_of
 from toylab import HOSTILE, speculative, toy_play
 
 from decodescope.app.http.guard import Guard
-from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.catalogue.examples import shipped_examples
 from decodescope.app.server import build_app
 from decodescope.engine.session.load import SHIPPED
 from decodescope.engine.trace import open_trace
@@ -103,7 +103,7 @@ def test_an_example_begins_at_its_first_step_however_late_the_list_of_examples_c
 
     page = lab.open("/", ready=False)
     page.route("**/ds/examples", hold)
-    page.goto(f"{lab.address}/#run={examples()[0].run}")
+    page.goto(f"{lab.address}/#run={shipped_examples()[0].run}")
     page.reload()
     page.wait_for_selector(".ds .outcome:not(:empty)")
     for route in held:

@@ -8,7 +8,7 @@ import pytest
 from browser import Lab, seek
 from sizes import first_of
 
-from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.catalogue.examples import shipped_examples
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 SIZE = "parseFloat(getComputedStyle(document.querySelector('{}')).fontSize)"
@@ -27,7 +27,7 @@ def label_boxes(page: Any) -> list[list[float]]:
 @pytest.mark.nightly
 @pytest.mark.parametrize("width", first_of(1280, 1920))
 def test_larger_type_is_kept_and_everything_still_fits(lab: Lab, width: int) -> None:
-    page = lab.open(f"/#run={examples()[0].run}&step=3", width=width, height=1080)
+    page = lab.open(f"/#run={shipped_examples()[0].run}&step=3", width=width, height=1080)
     page.wait_for_selector(".ds .node >> visible=true")
     page.wait_for_function("document.querySelector('.ds h1').textContent == 'Step 3'")
     usual = page.evaluate(SIZE.format(".ds .label"))

@@ -50,7 +50,10 @@ def stands(number: str, seen: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("example", thinned(6, examples()), ids=lambda x: x.name)
+LED = [x for x in examples() if x.name in tours()]
+
+
+@pytest.mark.parametrize("example", thinned(6, LED), ids=lambda x: x.name)
 def test_every_number_of_a_tour_stands_on_the_page(drawn: Drawn, example: Example) -> None:
     opened(drawn, example)
     missing, numbers = [], 0

@@ -49,6 +49,7 @@ def at_home(folder: Path, patch: pytest.MonkeyPatch) -> dict[str, str]:
     (spec / "kernel.json").write_text(
         json.dumps({"argv": argv, "display_name": "Python 3", "language": "python"})
     )
+    patch.delenv("DECODESCOPE_REAL_MODEL", raising=False)  # chapters run with what comes with the package
     made = {
         "JUPYTER_PATH": str(folder / "jupyter"),
         "JUPYTER_DATA_DIR": str(folder / "data"),

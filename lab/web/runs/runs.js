@@ -41,6 +41,8 @@ export const allOver = () => panes.every(isOver);
 /** The run that is active, or will be: the one that the buttons control. */
 export const activePane = () => panes.find((pane) => !isOver(pane)) || panes[0];
 export const exampleOf = (id) => shown.examples.find((x) => x.run === id);
+/** Examples whose models come with the package: they can be repeated at once. */
+export const shippedExamples = () => shown.examples.filter((x) => !x.model);
 /** Whether the run ended in an unwanted way. */
 export const hasFailed = (pane) => !!pane?.end && !GOOD.includes(pane.end.reason);
 /** The player: the pair, or the single view. */
@@ -90,8 +92,8 @@ export function beginRuns() {
   return places;
 }
 
-/** The examples; the first one is shown if the address names no run. A server that does not answer yet is asked
- *  again. */
+/** The examples; the first of a shipped model is shown if the address names no run. A server that does not answer
+ *  yet is asked again. */
 async function loadExamples(wait = WAIT) {
   try {
     shown.examples = await ask("/ds/examples");
@@ -99,7 +101,8 @@ async function loadExamples(wait = WAIT) {
     return setTimeout(loadExamples, wait, Math.min(2 * wait, 15000));
   }
   const free = !panes[0].id && !wanted.id && !panes[0].trouble;
-  if (free && shown.examples.length) open(shown.examples[0].run, { quiet: true });
+  const [first] = shippedExamples();
+  if (free && first) open(first.run, { quiet: true });
   else panes.forEach(rewindExample), notify();
 }
 

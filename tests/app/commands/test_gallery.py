@@ -16,7 +16,7 @@ import pytest
 from sizes import first_of
 
 from decodescope.app.cli import main
-from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.catalogue.examples import examples, shipped_examples
 from decodescope.app.runs.catalogue.families import PLAIN, family, family_titles
 from decodescope.app.runs.catalogue.tours import tours
 from decodescope.engine.trace import open_trace
@@ -87,7 +87,7 @@ def test_every_run_has_a_family_and_families_stand_in_their_order(folder: Path) 
 
 def test_a_run_of_one_s_own_has_a_page_beside_examples(said: Said, tmp_path: Path) -> None:
     own = tmp_path / "My run <1>.dstrace"
-    own.write_bytes(examples()[0].path.read_bytes())
+    own.write_bytes(shipped_examples()[0].path.read_bytes())
     code, out, err = said("gallery", str(tmp_path / "out"), str(own), "h2o", "h2o", "--json")
     made = json.loads(out)
     assert code == 0 and made["pages"] == ["first-rejection", "h2o"], "a copy of an example is that example"
@@ -119,7 +119,7 @@ def test_a_name_that_is_no_trace_is_refused_before_anything_is_written(said: Sai
 
 
 def test_a_damaged_trace_is_left_out_or_cut_and_the_others_are_written(said: Said, tmp_path: Path) -> None:
-    data = examples()[0].path.read_bytes()
+    data = shipped_examples()[0].path.read_bytes()
     for name, content in (("torn", b"no trace"), ("cut", data[: len(data) // 2])):
         (tmp_path / f"{name}.dstrace").write_bytes(content)
     torn, cut = (str(tmp_path / f"{name}.dstrace") for name in ("torn", "cut"))
@@ -189,7 +189,7 @@ class Visit:
 @pytest.mark.xdist_group("drawn")
 @pytest.mark.parametrize("width", first_of(390, 1440))
 def test_from_the_index_to_a_run_and_through_its_tour_by_keyboard(driver: Any, base: str, width: int) -> None:
-    example = examples()[0]
+    example = shipped_examples()[0]
     stops = tours()[example.name]
     visit = Visit(driver, base, width)
     page = visit.open("index.html")

@@ -17,7 +17,7 @@ from toylab import HERE, finished, guarded, occupied, speculative
 from waiting import eventually
 
 from decodescope.app.basis.refusal import RequestRefusal
-from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.catalogue.examples import shipped_examples
 from decodescope.app.runs.compare.comparison import parse_choices
 from decodescope.app.runs.compare.comparison_table import COLUMNS, ComparisonTable
 from decodescope.app.runs.compare.measurements import RecordFolder
@@ -50,7 +50,7 @@ def test_a_fault_of_ours_is_not_taken_for_a_run_that_is_gone(
     def faulty(*_: Any) -> Any:
         return {}["a fault of ours"]
 
-    runs = ",".join(x.run for x in examples()[:2])
+    runs = ",".join(x.run for x in shipped_examples()[:2])
     assert client.get("/ds/compare/summary", params={"runs": runs}).status_code == 200
     assert client.get("/ds/compare/summary", params={"runs": f"{'0' * 16},{'1' * 16}"}).status_code == 404
     monkeypatch.setattr(ComparisonTable, "compare", faulty)
@@ -230,7 +230,7 @@ def test_other_prompts_models_and_lossy_methods_need_not_agree(play: RunService,
     )
     assert play._jobs[b.run].wait(300)
     found = client.get(
-        "/ds/compare/summary", params={"runs": f"{a.run},{b.run},{c.run},{examples()[0].run}"}
+        "/ds/compare/summary", params={"runs": f"{a.run},{b.run},{c.run},{shipped_examples()[0].run}"}
     ).json()
     why = {(x["a"], x["b"]): (x["due"], x["why"]) for x in found["pairs"]}
     assert why[0, 1] == ("free", "The prompts differ, so the texts need not be the same.")
@@ -274,7 +274,7 @@ def test_the_table_is_a_file_with_ratios_and_no_formulas(play: RunService, clien
 
 
 def test_runs_that_are_gone_or_too_many_are_refused(client: TestClient) -> None:
-    one = examples()[0].run
+    one = shipped_examples()[0].run
     for path in ("/ds/compare/summary", "/ds/compare/table.csv"):
         assert client.get(path, params={"runs": f"{one},{'0' * 16}"}).status_code == 404
         assert client.get(path, params={"runs": one}).status_code == 422

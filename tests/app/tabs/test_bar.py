@@ -8,7 +8,7 @@ import pytest
 from browser import STEP, Lab, seek, settled
 from sizes import first_of
 
-from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.catalogue.examples import shipped_examples
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("tabs")]
 SHOWN = "document.documentElement.dataset.dsTab"
@@ -24,7 +24,7 @@ def names(page: Any) -> list[str]:
 
 @pytest.mark.nightly
 def test_the_lab_stays_as_it_was_while_another_page_is_looked_at(lab: Lab) -> None:
-    page = lab.open(f"/#run={examples()[0].run}")
+    page = lab.open(f"/#run={shipped_examples()[0].run}")
     page.evaluate("window.same = true")
     seek(page, 3)
     page.locator("#ds-prompt textarea").fill("Something else")
@@ -32,10 +32,12 @@ def test_the_lab_stays_as_it_was_while_another_page_is_looked_at(lab: Lab) -> No
         page.click(f"#ds-tab-{name}")
         page.wait_for_selector(f"#ds-page-{name} h1")
         assert page.locator("#ds-grid").is_hidden() and page.locator(".ds-page:visible").count() == 1
-        assert page.evaluate("location.hash") == f"#{name}&run={examples()[0].run}"
+        assert page.evaluate("location.hash") == f"#{name}&run={shipped_examples()[0].run}"
         page.click("#ds-tab-lab")
         page.wait_for_selector(".ds .node:visible")
-        assert page.evaluate(STEP) == 3 and page.evaluate("location.hash") == f"#run={examples()[0].run}"
+        assert (
+            page.evaluate(STEP) == 3 and page.evaluate("location.hash") == f"#run={shipped_examples()[0].run}"
+        )
     assert page.input_value("#ds-prompt textarea") == "Something else"
     assert page.evaluate("window.same"), "nothing was loaded again"
     page.go_back()
@@ -46,7 +48,7 @@ def test_the_lab_stays_as_it_was_while_another_page_is_looked_at(lab: Lab) -> No
 
 @pytest.mark.nightly
 def test_an_address_opens_its_page_and_an_unknown_one_the_lab(lab: Lab) -> None:
-    other = examples()[1]
+    other = shipped_examples()[1]
     page = lab.open(f"/#library&run={other.run}", ready=False)
     page.wait_for_selector("#ds-page-library h1:visible")
     page.wait_for_function("document.title == 'Library · DecodeScope'")
@@ -108,7 +110,7 @@ def test_every_tab_names_its_panel(lab: Lab) -> None:
 @pytest.mark.parametrize("width", first_of(390, 900, 1440))
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_no_page_scrolls_sideways(lab: Lab, width: int, scheme: str) -> None:
-    page = lab.open(f"/#run={examples()[0].run}", width, color_scheme=scheme)
+    page = lab.open(f"/#run={shipped_examples()[0].run}", width, color_scheme=scheme)
     for name in names(page)[1:]:
         page.click(f"#ds-tab-{name}")
         page.wait_for_selector(f"#ds-page-{name} h1")

@@ -17,7 +17,7 @@ from waiting import eventually
 
 from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.app.routes import cache as caching
-from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.catalogue.examples import shipped_examples
 from decodescope.app.runs.record_stream import RING
 from decodescope.app.runs.run_service import RunChoice, RunService
 from decodescope.engine.session.method import Method
@@ -345,7 +345,7 @@ def test_runs_that_cannot_be_compared_and_records_without_evictions_are_refused(
         return str(found.json()["error"])
 
     assert "different prompts" in why("/compare", **{"with": two.run})
-    assert "differ in shape" in why("/compare", **{"with": examples()[0].run})
+    assert "differ in shape" in why("/compare", **{"with": shipped_examples()[0].run})
     counted = play.launch({"target": "toy"}, lambda models: counting(play))
     assert play._jobs[counted.run].wait(300)
     assert told(client, counted.run)["untold"] and "decisions" in why("/compare", **{"with": counted.run})
@@ -359,7 +359,7 @@ def test_runs_that_cannot_be_compared_and_records_without_evictions_are_refused(
     ):
         found = client.post(f"/ds/run/{one.run}/cache/attention", content=body)
         assert found.status_code == code and found.json()["error"].endswith("."), body
-    found = client.post(f"/ds/run/{examples()[1].run}/cache/attention", json={"layers": [0]})
+    found = client.post(f"/ds/run/{shipped_examples()[1].run}/cache/attention", json={"layers": [0]})
     assert found.status_code == 200, "the model that the example was made with is loaded when its turn comes"
     play.act(play.channels()[found.json()["run"]], "stop")
 
@@ -551,7 +551,7 @@ class TestTheTab:
             f"{PAGE} .nothing >> text=This run is not here any more. No run is shown: press Run in the Lab"
         )
         assert page.evaluate("location.hash") == "#cache" and page.locator(f"{PAGE} .open").is_hidden()
-        page.evaluate(f"location.hash = 'cache&run={examples()[1].run}'")
+        page.evaluate(f"location.hash = 'cache&run={shipped_examples()[1].run}'")
         page.wait_for_selector(f"{PAGE} .map canvas:visible")
         assert page.locator(f"{PAGE} .nothing").is_hidden()
 

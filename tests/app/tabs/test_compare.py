@@ -11,7 +11,7 @@ from browser import Lab, served
 from toylab import HOSTILE, finished, speculative, toy_play
 
 from decodescope.app.http.guard import Guard
-from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.catalogue.examples import shipped_examples
 from decodescope.app.runs.compare.measurements import RecordFolder
 from decodescope.app.runs.run_service import RunChoice
 from decodescope.app.server import build_app
@@ -293,7 +293,7 @@ def test_a_live_run_an_example_and_a_trace_stand_beside_each_other(paused: Lab) 
     recorded = finished(lab.play, max_new=12)
     lab.play.pausing = True
     live = lab.play.start(speculative("another text", max_new=200))
-    example = examples()[0]
+    example = shipped_examples()[0]
     page = lab.open(f"/#compare&runs={live.run},{recorded.run}", ready=False)
     page.wait_for_selector(f"{P} .host:nth-child(1) .empty:visible, {P} .host:nth-child(1) h1")
     page.click(f"{P} >> text=Add a run")
@@ -346,7 +346,7 @@ def test_keys_alone_add_a_run_and_move_all_panes(lab: Lab) -> None:
     page.keyboard.press("Enter")
     page.wait_for_function(f"document.querySelectorAll('{P} .found button').length > 2")
     assert page.evaluate("document.activeElement.type") == "search"
-    page.keyboard.type(examples()[1].title)
+    page.keyboard.type(shipped_examples()[1].title)
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     drawn(page, 3)

@@ -14,7 +14,7 @@ from browser import Lab, served, settled
 from toylab import HOSTILE, finished, speculative, toy_play
 
 from decodescope.app.http.guard import Guard
-from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.catalogue.examples import shipped_examples
 from decodescope.app.server import build_app
 from decodescope.engine import Session
 from decodescope.engine.session.run import LazyWriter
@@ -22,7 +22,7 @@ from decodescope.engine.trace import open_trace
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("tabs")]
 PAGE = "#ds-page-debugger"
-EXAMPLE = examples()[0]
+EXAMPLE = shipped_examples()[0]
 AT = f"Number((document.querySelector('{PAGE} .ds h1')?.textContent || 'Step -1').split(' ')[1])"
 DRAFTERS = {
     "token_recycling": "unread",

@@ -12,7 +12,7 @@ from sizes import first_of
 from starlette.testclient import TestClient
 from toylab import finished
 
-from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.catalogue.examples import shipped_examples
 from decodescope.app.runs.run_service import RunService
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.cost import DTYPE_BITS, cost_of, ops_of, speedup
@@ -36,7 +36,7 @@ A100 = DEVICES["a100-80g"]
 @pytest.fixture(scope="module")
 def run() -> PricedRun:
     """The first example: trees of a draft model."""
-    trace = open_trace(examples()[0].path)
+    trace = open_trace(shipped_examples()[0].path)
     try:
         return PricedRun(trace.header, trace.prefill, list(trace.steps))
     finally:
@@ -213,7 +213,7 @@ def test_operators_of_a_step_add_up_to_its_passes(run: PricedRun) -> None:
 
 
 def test_a_run_is_priced_at_home_and_elsewhere(client: TestClient) -> None:
-    example = examples()[0].run
+    example = shipped_examples()[0].run
     found = client.get(f"/ds/run/{example}/hardware").json()
     assert found["here"]["kind"] == "measured" and found["there"] is None and found["steps"] == found["count"]
     assert len(found["checks"]) == found["count"]
@@ -253,7 +253,7 @@ def test_a_run_is_priced_at_home_and_elsewhere(client: TestClient) -> None:
 def test_a_question_that_makes_no_sense_is_refused_in_a_sentence(
     client: TestClient, asked: dict[str, str]
 ) -> None:
-    answer = client.get(f"/ds/run/{examples()[0].run}/hardware", params=asked)
+    answer = client.get(f"/ds/run/{shipped_examples()[0].run}/hardware", params=asked)
     assert (
         answer.status_code == 422 and answer.json()["error"].endswith(".") and "Traceback" not in answer.text
     )
@@ -287,7 +287,7 @@ class TestThePage:
 
     def opened(self, lab: Lab, **more: Any) -> Any:
         """The page with the first example and its prices."""
-        page = lab.open(f"/#hardware&run={examples()[0].run}", ready=False, **more)
+        page = lab.open(f"/#hardware&run={shipped_examples()[0].run}", ready=False, **more)
         page.wait_for_selector(f"{PAGE} .chart svg:visible")
         page.wait_for_selector(f"{PAGE} aside li")
         return page
@@ -361,7 +361,9 @@ class TestThePage:
         page = self.opened(lab)
         mine = page.locator(f"{PAGE} .surface .mine")
         assert mine.count() == 1 and "this run" in mine.get_attribute("aria-label")
-        home = page.evaluate(f"fetch('/ds/run/{examples()[0].run}/hardware').then(x => x.json())")["here"]
+        home = page.evaluate(f"fetch('/ds/run/{shipped_examples()[0].run}/hardware').then(x => x.json())")[
+            "here"
+        ]
         speeds, point = home["surface"], home["surface"]["point"]
         near = [min(range(len(x)), key=lambda k: abs(x[k] - y)) for x, y in
                 ((speeds["shares"], point["share"]), (speeds["lengths"], point["length"]))]  # fmt: skip
@@ -381,7 +383,7 @@ class TestThePage:
     def test_a_price_elsewhere_stands_beside_the_error_of_the_model_here(self, lab: Lab) -> None:
         page = self.opened(lab)
         assert page.locator(f"{PAGE} .error").count() == 0, "no price of another machine stands here"
-        home = page.evaluate(f"fetch('/ds/run/{examples()[0].run}/hardware').then(x => x.json())")
+        home = page.evaluate(f"fetch('/ds/run/{shipped_examples()[0].run}/hardware').then(x => x.json())")
         rows = home["here"]["rows"]
         share = 100 * (sum(row["model"] for row in rows) / sum(row["s"] for row in rows) - 1)
         said = page.inner_text(f"{PAGE} .off")
@@ -390,9 +392,9 @@ class TestThePage:
         )
         page.select_option(f"{PAGE} select >> nth=0", "a100-80g")
         page.wait_for_selector(f"{PAGE} .bars .error")
-        rows = page.evaluate(f"fetch('/ds/run/{examples()[0].run}/hardware').then(x => x.json())")["here"][
-            "rows"
-        ]
+        rows = page.evaluate(f"fetch('/ds/run/{shipped_examples()[0].run}/hardware').then(x => x.json())")[
+            "here"
+        ]["rows"]
         off = [row["s"] / row["model"] for row in rows]
         said = f"× {min(off):.2f} to × {max(off):.2f} of the model's time"
         assert (
@@ -428,7 +430,7 @@ class TestThePage:
             f"{PAGE} .nothing >> text=This run is not here any more. No run is shown: press Run in the Lab"
         )
         assert page.evaluate("location.hash") == "#hardware" and page.locator(f"{PAGE} .open").is_hidden()
-        page.evaluate(f"location.hash = 'hardware&run={examples()[0].run}'")
+        page.evaluate(f"location.hash = 'hardware&run={shipped_examples()[0].run}'")
         page.wait_for_selector(f"{PAGE} .chart svg:visible")
         assert page.locator(f"{PAGE} .nothing").is_hidden()
 

@@ -15,7 +15,7 @@ from sizes import first_of
 from toylab import HOSTILE, finished, toy_play
 
 from decodescope.app.http.guard import Guard
-from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.catalogue.examples import examples, shipped_examples
 from decodescope.app.server import build_app
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("tabs")]
@@ -169,7 +169,7 @@ def test_two_to_four_traces_and_examples_are_compared(library: tuple[Lab, list[s
     page.wait_for_function("document.querySelectorAll('#ds-page-compare .outcome').length == 2")
     # up to four runs, examples included; a fifth is refused, and a run can be removed again
     page.click("#ds-tab-library")
-    first, second = (x.run for x in examples()[:2])
+    first, second = (x.run for x in shipped_examples()[:2])
     ids = [first, runs[1], second, runs[0]]
     for run in [*ids, runs[2]]:
         page.click(f"{PAGE} [data-run='{run}'] .compare")
@@ -216,7 +216,7 @@ def test_a_dropped_trace_is_added_and_a_hostile_one_is_refused(
 @pytest.mark.nightly
 def test_a_chosen_file_is_added_like_a_dropped_one(library: tuple[Lab, list[str]], tmp_path: Path) -> None:
     lab, _ = library
-    example = examples()[0]
+    example = shipped_examples()[0]
     copy = tmp_path / "copy.dstrace"
     shutil.copy(example.path, copy)
     page = opened(lab)

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from toylab import HOSTILE, finished, toy_play
 
 from decodescope.app.routes import report as reports
-from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.catalogue.examples import examples, shipped_examples
 from decodescope.app.runs.compare.measurements import RecordFolder
 from decodescope.app.runs.run_service import RunService
 from decodescope.engine.trace import open_trace
@@ -57,7 +57,7 @@ def test_what_cannot_be_counted_is_refused_in_a_sentence(
 
     assert asked("")[0] == 400 and asked(",".join(f"{i:016x}" for i in range(129)))[0] == 400
     assert asked("0" * 16)[0] == asked("../secret")[0] == 404
-    code, said = asked(f"{one.run},{examples()[0].run}")
+    code, said = asked(f"{one.run},{shipped_examples()[0].run}")
     assert code == 422 and "another" in said and str(tmp_path) not in said
     code, said = asked(shown["Eviction while decoding"])
     assert code == 422 and "holds a draft" in said
@@ -106,7 +106,7 @@ def finished_with(play: Any) -> Any:
 
 @browsed
 def test_an_example_is_reported_and_saved(lab: Lab) -> None:
-    example = examples()[0]
+    example = shipped_examples()[0]
     page = lab.open(f"/#report&run={example.run}", ready=False)
     page.wait_for_selector("#ds-page-report .group")
     drafting = [x for x in examples() if open_trace(x.path).header.method["drafter"]["name"] != "none"]
@@ -140,7 +140,7 @@ def test_an_example_is_reported_and_saved(lab: Lab) -> None:
 @browsed
 @pytest.mark.parametrize("width", first_of(390, 900, 1440))
 def test_no_word_of_a_table_is_broken_and_none_is_cut_off(lab: Lab, width: int) -> None:
-    page = lab.open(f"/#report&of={examples()[0].run}", ready=False, width=width)
+    page = lab.open(f"/#report&of={shipped_examples()[0].run}", ready=False, width=width)
     page.wait_for_selector("#ds-page-report .out table")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     cells = page.locator("#ds-page-report .out tbody :is(th, td)")
@@ -170,7 +170,7 @@ def test_no_word_of_a_table_is_broken_and_none_is_cut_off(lab: Lab, width: int) 
 @browsed
 @pytest.mark.nightly
 def test_the_method_that_is_reported_is_marked(lab: Lab) -> None:
-    page = lab.open(f"/#report&of={examples()[0].run}", ready=False)
+    page = lab.open(f"/#report&of={shipped_examples()[0].run}", ready=False)
     page.wait_for_selector("#ds-page-report .out table")
     marked = page.locator("#ds-page-report .group [aria-current=true]")
     assert marked.get_attribute("aria-label") == "report on 1 run of draft model + temperature"
@@ -437,13 +437,13 @@ def test_two_reports_stand_side_by_side_and_come_with_the_link(lab: Lab) -> None
     page.wait_for_selector(".beside select")
     page.wait_for_selector("#ds-page-report .group")
     page.focus(".beside select")
-    page.locator(".beside select").select_option(examples()[0].run)
+    page.locator(".beside select").select_option(shipped_examples()[0].run)
     page.wait_for_selector(".changes table")
     assert page.locator(".changes h2").first.inner_text() == "What changed"
     assert page.locator(".leads p").count() == 2 and "lab" in page.locator(".leads p").last.inner_text()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     before = page.locator(".changes").inner_text()
-    assert f"of={run}&beside={examples()[0].run}" in page.evaluate("location.hash")
+    assert f"of={run}&beside={shipped_examples()[0].run}" in page.evaluate("location.hash")
     page.reload()
     page.wait_for_selector(".changes table")
     assert page.locator(".changes").inner_text() == before
