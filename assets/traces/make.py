@@ -104,7 +104,7 @@ ASKED: dict[str, Any] = {"model": REAL_MODEL, "chat": True, "seed": 7, "level": 
 REAL: dict[str, dict[str, Any]] = {
     "type-hints": {
         "title": "Code that repeats its question",
-        "about": "Prompt lookup copies the function from the question. See where many tokens are kept; a hint is new.",
+        "about": "Prompt lookup copies the function from the question. Many tokens hold at once; the hints are new.",
         "names": {"drafter": "prompt_lookup"},
         "settings": {"drafter": {"max_draft_tokens": 10}},
         "prompts": [CODE],

@@ -16,7 +16,7 @@ export function cards({ show, choice }) {
     const props = { class: "card", "aria-label": `open the example ${row.title}` };
     const opening = button(words, () => show(row.run), props);
     const stops = exampleOf(row.run)?.tour?.length,
-      leading = stops && button(`Guided tour, ${stops} stops`, () => (show(row.run), guide(row.run)));
+      leading = stops ? button(`Guided tour, ${stops} stops`, () => (show(row.run), guide(row.run))) : null;
     return h("li", { "data-run": row.run }, opening, h("span", { class: "ways" }, leading, choice.button(row)));
   }
   return {
