@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from decodescope.app.runs.prompts import JSON_LINES, LABBENCH, PromptEntry, labbench_prompts, parse_prompts
 from decodescope.engine.core.paths import expand_path
 from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.model.checkpoint.prompt_source import PromptSource
 
 from .shared.bench import run_with_threads
 from .shared.output import load_model, new_file_path, print_json, print_note, progress_printer
@@ -43,10 +44,11 @@ def _train_head(args: argparse.Namespace) -> int:
         raise Refusal(
             f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder."
         )
-    templated = [bool(args.chat or (x.chat and model.tokenizer.has_chat)) for x in prompts]
-    for text in unused_template_note(model, templated):
+    chats = model.tokenizer.has_chat
+    sources = [x.source(args.chat or (x.chat and chats)) for x in prompts]
+    for text in unused_template_note(model, sources):
         print_note(text)
-    ids = _read_ids(model, prompts, templated)
+    ids = _read_ids(model, sources)
     out = _out_folder(args, model)
     from decodescope.engine.training.run import train_head
 
@@ -99,18 +101,14 @@ def _read_prompts(name: str) -> list[PromptEntry]:
     return parse_prompts(read_text(name), name, name.endswith(JSON_LINES))
 
 
-def _read_ids(model: Model, prompts: list[PromptEntry], templated: list[bool]) -> list[list[int]]:
+def _read_ids(model: Model, sources: list[PromptSource]) -> list[list[int]]:
     """The ids of the prompts; those of a chat go through the template together."""
     assert model.tokenizer is not None
-    chats = [x.text for x, chat in zip(prompts, templated, strict=True) if chat]
     try:
-        through = iter(model.tokenizer.chat_each(chats))
+        through = iter(model.tokenizer.chat_each([x.text for x in sources if x.chat_turn]))
     except ValueError as error:
         raise Refusal(str(error)) from None
-    return [
-        next(through) if chat else prompt_ids(model, x.text, False)
-        for x, chat in zip(prompts, templated, strict=True)
-    ]
+    return [next(through) if x.chat_turn else prompt_ids(model, x) for x in sources]
 
 
 def _settings(args: argparse.Namespace) -> TrainingSettings:

@@ -631,7 +631,9 @@ def _remembered_offers(places: Iterable[str], usual: Placement) -> list[Offer | 
             file = find_gguf(path)
             listed = [(str(path), path.name, path)]
             offers += (
-                _make_offers(listed, "folder", usual) if file is None else _gguf_offers([file], "folder", usual)
+                _make_offers(listed, "folder", usual)
+                if file is None
+                else _gguf_offers([file], "folder", usual)
             )
     return offers
 

@@ -287,7 +287,7 @@ class Tokenizer:
 
     def chat_each(self, turns: Sequence[str]) -> list[list[int]]:
         """The ids of `chat` for each of these turns of a user alone: the template runs once for many of them."""
-        conversations = [[{"role": "user", "content": turn}] for turn in turns]
+        conversations = [Conversation.of_turn(turn) for turn in turns]
         source, ids = self.templates.source, dict[int, list[int]]()
         plain = [i for i, x in enumerate(turns) if source is not None and not self._marks_in(x)]
         for at in range(0, len(plain), RENDERED):

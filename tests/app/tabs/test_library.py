@@ -74,7 +74,9 @@ def test_the_list_is_a_table_with_heads_and_the_size_is_said(library: tuple[Lab,
     )
     assert page.locator(f"{PAGE} .card").count() == len(examples())
     ways = page.locator(f"{PAGE} .examples .ways").all_inner_texts()
-    assert {x.split("\n")[-1] for x in ways} == {"Compare"} and "Compare" in ways, "one without a tour has one button"
+    assert {x.split("\n")[-1] for x in ways} == {"Compare"} and "Compare" in ways, (
+        "one without a tour has one button"
+    )
 
 
 @pytest.mark.nightly
