@@ -150,7 +150,8 @@ def check_same_tokens(models: Mapping[str, ModelInfo]) -> None:
         if differs := ours.same_ids(theirs, max(target.spec.vocab, other.spec.vocab)):
             raise MethodError(
                 f"{other.name} cannot be the {role} model of {target.name}: their tokenizers differ at id "
-                f"{differs[0]} ({differs[1]!r} against {differs[2]!r}). Use a model with the same tokenizer."
+                f"{differs[0]} ({differs[1]!r} against {differs[2]!r}). Use a model with the same tokenizer, "
+                f"or a method that needs no {role} model."
             )
 
 
