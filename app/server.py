@@ -177,10 +177,13 @@ def serve(  # noqa: PLR0913, PLR0915
     threads: int | None = None,
     place: Placement = USUAL,
 ) -> None:
-    """Open the lab and serve it until it is interrupted. Raises ServeError and RequestRefusal for settings that cannot work.
+    """Open the lab and serve it until it is interrupted. Raises a Refusal for settings that cannot work.
     threads: of a pass; None: chosen by timing, and watched;  place: type and device of the models, if nobody chooses others"""
     names = allowed_hosts(host, allow_host)
     if place.device:
+        from decodescope.engine.model.layers.devices import device_named
+
+        device_named(place.device)  # refuses one that is not here, as each command does
         place = check_placement(place)
     folder = None if models is None else expand_path(models)
     if folder is not None and not folder.is_dir():

@@ -17,8 +17,10 @@ from decodescope.app import server
 from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.app.runs import model_pool
 from decodescope.app.runs.catalogue.presets import PRESETS
+from decodescope.app.runs.compare.repeats import FEWEST, RepeatMeasurement
 from decodescope.app.runs.compare.settings_diff import choice_of_run, differences
 from decodescope.app.runs.forks import fork
+from decodescope.app.runs.model_pool import placement_of
 from decodescope.app.runs.placed_key import Placement, check_placement, join_key, split_key
 from decodescope.app.runs.recipe import as_json, from_json, recipe
 from decodescope.app.runs.record_stream import RecordStream
@@ -131,6 +133,17 @@ def test_a_draft_model_in_another_type_is_recorded_and_loaded_so_again(small: Ru
     assert {str(x.decoder.dtype) for x in small.models.present.values()} == {
         "torch.float32",
         "torch.bfloat16",
+    }
+
+
+def test_repeats_load_the_recorded_types_by_themselves(small: RunService) -> None:
+    runs = [done(small, RunChoice("Once", max_new=3, dtype=x)) for x in ("", "bfloat16")]
+    small.models.present.clear()
+    rounds = RepeatMeasurement(small, runs, FEWEST)
+    assert small.queue_work(rounds).wait(300) and rounds.rounds == FEWEST
+    assert {key: placement_of(x).dtype for key, x in small.models.present.items()} == {
+        "lab-draft": "float32",
+        "lab-draft as bfloat16 on cpu": "bfloat16",
     }
 
 
