@@ -27,7 +27,7 @@ from decodescope.app.http.startup import StartupApp
 from decodescope.app.page.gradio_import import skip_unused_imports
 from decodescope.app.routes import batch as batches
 from decodescope.app.routes import cache as caching
-from decodescope.app.routes import calibrations, runs, sets, web
+from decodescope.app.routes import calibrations, runs, sets, trainings, web
 from decodescope.app.routes import catalogue as methods
 from decodescope.app.routes import compare as comparing
 from decodescope.app.routes import debugger as debugging
@@ -66,6 +66,7 @@ def build_app(play: RunService, *, page: bool = True) -> FastAPI:
         route.add(api, play, refusal_response)
 
     calibrations.add(api, refusal_response)
+    trainings.add(api)
 
     @api.api_route("/ds/{rest:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
     def nothing(rest: str) -> Response:

@@ -136,11 +136,12 @@ def _settings(args: argparse.Namespace) -> TrainingSettings:
 
 def _out_folder(args: argparse.Namespace, model: Model) -> Path:
     """The folder of the training; without --out one in the user's data, by model and kind."""
-    from decodescope.engine.core.files import data_folder, safe_file_name
+    from decodescope.engine.core.files import safe_file_name
+    from decodescope.engine.training.records import default_folder
 
     if args.out is not None:
         return expand_path(args.out)
-    return data_folder() / "trained" / f"{safe_file_name(model.name)}-{args.kind}"
+    return default_folder() / f"{safe_file_name(model.name)}-{args.kind}"
 
 
 def _record(trained: TrainedHead, out: Path) -> dict[str, Any]:

@@ -29,12 +29,11 @@ from .card import format_card
 from .checkpoint import read_checkpoint, write_checkpoint
 from .loss import loss_of
 from .optimizers import optimizers, rate
+from .records import METRICS, RUN, read_metrics
 from .shapes import frequent_ids, new_head, usual_shape
 from .target import DecoderTarget
 
-RUN = "run.json"  # what the folder is of
 ANSWERS = "answers.jsonl"
-METRICS = "metrics.jsonl"  # a line for each measurement
 CHECKPOINT = "checkpoint.pt"
 CARD = "card.md"
 LEAST_TEXTS = 2  # one to learn from, and one that is held out
@@ -297,12 +296,6 @@ class HeadTraining:
     def _save(self) -> None:
         place = {"step": self.step, "tokens": self.tokens, "seconds": self.seconds, "losses": self.losses}
         write_checkpoint(self.out / CHECKPOINT, self.head, self.optimizers, place)
-
-
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The measurements in a file, without a line that is cut off."""
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def _read_metrics(path: Path, step: int) -> list[dict[str, Any]]:

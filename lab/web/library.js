@@ -8,6 +8,7 @@ import { uploadArea } from "./library/upload.js";
 import { calibrations } from "./library/calibrations.js";
 import { cards } from "./library/cards.js";
 import { createSelection } from "./library/selection.js";
+import { trainings } from "./library/trainings.js";
 import { createTraceList } from "./library/trace_list.js";
 import { traces } from "./library/table.js";
 import { createNotice } from "./shared/notice.js";
@@ -40,7 +41,7 @@ export function page(element) {
   const examples = cards({ show, choice });
   const matching = () => shelf.matching(filter.value);
   const table = traces({ shelf, choice, matching, show, say, redraw: () => draw() });
-  const risks = calibrations();
+  const risks = calibrations(), heads = trainings();
   const files = uploadArea({ page: element, shelf, show, say, refuse });
   const start = h("section", { class: "start" },
     h("header", null, h("h1", null, "Start here"),
@@ -50,7 +51,8 @@ export function page(element) {
     h("section", null,
       h("header", null, h("h1", null, "Traces"), count, h("span", { class: "tools" }, filter, files.elements)),
       notice, table.element, table.none),
-    risks.element
+    risks.element,
+    heads.element
   );
 
   function draw() {
@@ -70,5 +72,5 @@ export function page(element) {
     attributes: true,
     attributeFilter: ["class"],
   });
-  return { shown: () => (live.look(), shelf.read(), risks.look()) };
+  return { shown: () => (live.look(), shelf.read(), risks.look(), heads.look()) };
 }

@@ -24,7 +24,8 @@ from decodescope.engine.training.answers import AnswerSettings, TrainingText, re
 from decodescope.engine.training.batches import batch_states, plan_epoch, plan_steps, split_held_out
 from decodescope.engine.training.guesses import head_guesses, head_logits
 from decodescope.engine.training.loss import loss_of
-from decodescope.engine.training.run import TrainingSettings, read_metrics, train_head
+from decodescope.engine.training.records import read_metrics
+from decodescope.engine.training.run import TrainingSettings, train_head
 from decodescope.engine.training.shapes import new_head, usual_shape
 from decodescope.engine.training.target import DecoderTarget, likeliest_tokens, read_states
 

@@ -1,0 +1,50 @@
+"""Trainings: the route that shows the heads that are trained on this machine.
+
+GET /ds/trainings   those in the user's folder, the one that changed last first, each with its measurements so far
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.responses import Response
+
+from decodescope.engine.training import records
+
+from .hardware import json_response
+
+MOST = 50  # trainings that are listed
+ODD = "The folder of this training is damaged, or of another version: remove it, or train the head again."
+
+
+def add(api: FastAPI) -> None:
+    """Add the route to the application."""
+
+    @api.get("/ds/trainings")
+    def listed() -> Response:
+        return json_response({"rows": [_training_row(folder) for folder in _training_folders()]})
+
+
+def _training_folders() -> list[Path]:
+    """The folders of trainings, the one that changed last first."""
+    home = records.default_folder()
+    try:
+        folders = [(x.stat().st_mtime, x.parent) for x in home.glob(f"*/{records.RUN}")]
+        folders = [(max(when, _changed(x / records.METRICS)), x) for when, x in folders]
+    except OSError:
+        return []
+    return [folder for _, folder in sorted(folders, reverse=True)][:MOST]
+
+
+def _changed(path: Path) -> float:
+    return path.stat().st_mtime if path.exists() else 0.0
+
+
+def _training_row(folder: Path) -> dict[str, Any]:
+    """A training in the list; `trouble`: why it cannot be shown."""
+    try:
+        return records.summarize_training(folder)
+    except (ValueError, LookupError, OSError):
+        return {"name": folder.name, "trouble": ODD}
