@@ -32,13 +32,13 @@ def _training_folders() -> list[Path]:
     home = records.default_folder()
     try:
         folders = [(x.stat().st_mtime, x.parent) for x in home.glob(f"*/{records.RUN}")]
-        folders = [(max(when, _changed(x / records.METRICS)), x) for when, x in folders]
+        folders = [(max(when, _change_time(x / records.METRICS)), x) for when, x in folders]
     except OSError:
         return []
     return [folder for _, folder in sorted(folders, reverse=True)][:MOST]
 
 
-def _changed(path: Path) -> float:
+def _change_time(path: Path) -> float:
     return path.stat().st_mtime if path.exists() else 0.0
 
 

@@ -97,7 +97,7 @@ class DecoderTarget:
         self.device = decoder.device
         self.final_norm = single_weight(decoder.norm, self.width).float()
         self._embedding = unpack(decoder.embed)
-        self._unembedding = self._embedding if decoder.head is decoder.embed else unpack(decoder.head)
+        self._unembedding = self._embedding if decoder.spec.tied else unpack(decoder.head)
 
     def embed(self, ids: Tensor) -> Tensor:
         """The embeddings [..., d] of ids int64 [...], as drafters read them: without the model's own factor."""

@@ -37,6 +37,7 @@ from decodescope.engine.model.layers.gguf_matrix import GgufMatrix, unpack_rows
 from decodescope.engine.model.layers.matrix import linear
 from decodescope.engine.session import load as loading
 from decodescope.engine.session.load import Model, describe, find_model, fingerprint, load
+from decodescope.engine.training.target import DecoderTarget, read_states
 
 TINY = dict(
     vocab_size=96,
@@ -357,6 +358,25 @@ def test_packed_matrices_are_multiplied_as_they_are_stored(dtype: str, tmp_path:
         plain = load(path, dtype, "cpu")
     assert not any(isinstance(x.qkv, GgufMatrix) for x in plain.decoder.layers)
     assert any("toy, dequantised from Q4_1 (embedding Q8_0) to" in x for x in plain.remarks)
+
+
+def test_a_head_learns_from_packed_matrices_as_from_dequantised_ones(tmp_path: Path) -> None:
+    path = toy(tmp_path / "toy.gguf", "llama-tied", Kind.Q4_1, Kind.Q8_0)
+    ids = torch.randint(90, (2, 7), generator=torch.Generator().manual_seed(0))
+    with kernels_set_to("rows"), torch.inference_mode(False), torch.no_grad():
+        packed, dense = (
+            DecoderTarget(load(path, "float32", "cpu", keep_packed=x).decoder) for x in (True, False)
+        )
+        assert isinstance(packed.decoder.head, GgufMatrix) and not isinstance(dense.decoder.head, GgufMatrix)
+        states = [read_states(x, ids, 1) for x in (packed, dense)]
+    for name in ("embedded", "early", "feature", "fused"):
+        assert torch.allclose(getattr(states[0], name), getattr(states[1], name), atol=1e-3)
+    with torch.inference_mode(False), torch.enable_grad():
+        feature = states[0].feature.requires_grad_(True)
+        logits = packed.unembed(feature)
+        logits.logsumexp(-1).sum().backward()
+    assert torch.allclose(logits, dense.unembed(states[1].feature), atol=1e-2)
+    assert feature.grad is not None and feature.grad.abs().sum() > 0
 
 
 def test_matrices_of_two_types_that_are_stacked_are_dequantised(tmp_path: Path) -> None:

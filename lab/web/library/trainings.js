@@ -10,7 +10,8 @@ const AGAIN = 5000; // ms
 /** Small lines: at each position of a draft the share that is accepted, over the tokens that were read. */
 function drawAcceptance({ tokens, accepted, wanted }) {
   const most = Math.max(wanted, tokens.at(-1));
-  const x = (count) => EDGE + (WIDE - 2 * EDGE) * (count / most), y = (share) => HIGH - EDGE - (HIGH - 2 * EDGE) * share;
+  const x = (count) => EDGE + (WIDE - 2 * EDGE) * (count / most);
+  const y = (share) => HIGH - EDGE - (HIGH - 2 * EDGE) * share;
   const lines = accepted[0].map((_, position) => s("path", { class: "line", "data-position": position,
     d: tokens.map((count, k) => `${k ? "L" : "M"}${x(count)},${y(accepted[k][position])}`).join("") }));
   const dots = accepted.at(-1).map((share) => s("circle", { cx: x(tokens.at(-1)), cy: y(share), r: 2.5 }));
@@ -23,18 +24,20 @@ function drawAcceptance({ tokens, accepted, wanted }) {
 function cells(one) {
   if (one.trouble) return [h("td", { colspan: 5, class: "wide" }, one.trouble)];
   const last = one.tokens.length - 1;
-  if (last < 0) return [h("td", null, one.model), h("td", { colspan: 4 }, "nothing was measured yet")];
-  return [one.model, `${formatCount(one.tokens[last])} of ${formatCount(one.wanted)}${one.finished ? ", finished" : ""}`,
+  if (last < 0) return [h("td", { colspan: 4 }, "nothing was measured yet"), h("td", null, one.model)];
+  const ends = one.finished ? ", finished" : "";
+  return [drawAcceptance(one), `${formatCount(one.tokens[last])} of ${formatCount(one.wanted)}${ends}`,
     one.loss[last].toFixed(2), `${one.accepted[last].map(prob).join(", ")}; ${one.tokens_per_pass[last].toFixed(2)}`,
-    drawAcceptance(one)].map((x) => h("td", null, x));
+    one.model].map((x) => h("td", null, x));
 }
 
 /** The list; it is hidden if there are none. */
 export function trainings() {
   const rows = h("tbody");
-  const heads = ["head", "model", "tokens read", "loss", "accepted by position; tokens a pass", "accepted so far"];
+  const heads = ["head", "accepted so far", "tokens read", "loss", "accepted by position; tokens a pass", "model"];
   const element = h("section", { class: "trainings", "aria-label": "Heads in training" }, h("header", null,
-    h("h1", null, "Heads in training"), h("span", { class: "quiet" }, "measured on held-out prompts by decodescope train head")),
+    h("h1", null, "Heads in training"),
+    h("span", { class: "quiet" }, "measured on held-out prompts by decodescope train head")),
   h("div", { class: "scroll" }, h("table", null,
     h("thead", null, h("tr", null, heads.map((x) => h("th", { scope: "col" }, x)))), rows)));
   element.hidden = true;
