@@ -25,9 +25,10 @@ def _serve(args: argparse.Namespace) -> None:
     from .server import serve
 
     names = further_models(args)
+    model = args.model or first_model()
     serve(
-        model=args.model,
-        draft=names.pop("draft", "lab-draft" if args.model == "lab" else None),
+        model=model,
+        draft=names.pop("draft", "lab-draft" if model == "lab" else None),
         further=names,
         host=args.host,
         port=args.port,
@@ -37,5 +38,13 @@ def _serve(args: argparse.Namespace) -> None:
         models=args.models,
         threads=args.threads,
         place=Placement(args.dtype or "", args.device or ""),
+        allow_get=args.allow_get,
         limits=LabLimits(**{x.name: getattr(args, x.name) for x in fields(LabLimits)}),
     )
+
+
+def first_model() -> str:
+    """The model that a page begins with if none is named: the first one that was fetched, else lab."""
+    from decodescope.engine.model.fetched.catalogue import fetchable_models, is_fetched
+
+    return next((x.name for x in fetchable_models() if is_fetched(x)), "lab")

@@ -34,12 +34,14 @@ from decodescope.app.routes import debugger as debugging
 from decodescope.app.routes import files as knob_files
 from decodescope.app.routes import hardware as pricing
 from decodescope.app.routes import library as files
+from decodescope.app.routes import models as model_routes
 from decodescope.app.routes import recipe as recipes
 from decodescope.app.routes import report as reports
 from decodescope.app.runs.placed_key import USUAL, Placement, check_placement
 from decodescope.app.runs.run_service import RunService
 from decodescope.engine.core.paths import expand_path
 from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.model.fetched.catalogue import find_fetchable
 
 PORT = 7860
 # The page library's own statistics: none are sent, and no table of all events is built again after each event.
@@ -62,7 +64,19 @@ def build_app(play: RunService, *, page: bool = True) -> FastAPI:
     web.add(api, play, refusal_response)
     for route in (debugging, recipes):  # before the routes that take any other word after a run
         route.add(api, play, refusal_response)
-    for route in (runs, files, knob_files, pricing, sets, comparing, methods, caching, reports, batches):
+    for route in (
+        runs,
+        files,
+        knob_files,
+        pricing,
+        sets,
+        comparing,
+        methods,
+        caching,
+        reports,
+        batches,
+        model_routes,
+    ):
         route.add(api, play, refusal_response)
 
     calibrations.add(api, refusal_response)
@@ -77,9 +91,10 @@ def build_app(play: RunService, *, page: bool = True) -> FastAPI:
     return api
 
 
-def refusal_response(status: int, sentence: str) -> Response:
-    """A refusal as an answer."""
-    return JSONResponse({"error": sentence}, status, headers={"cache-control": "no-store"})
+def refusal_response(status: int, sentence: str, offer: str = "") -> Response:
+    """A refusal as an answer. offer: the name of a model that would help and can be fetched"""
+    said = {"error": sentence} | ({"offer": offer} if offer else {})
+    return JSONResponse(said, status, headers={"cache-control": "no-store"})
 
 
 def _add_error_handlers(api: FastAPI) -> None:
@@ -87,7 +102,7 @@ def _add_error_handlers(api: FastAPI) -> None:
 
     @api.exception_handler(RequestRefusal)
     def unreadable(request: Request, error: RequestRefusal) -> Response:
-        return refusal_response(error.status, str(error))
+        return refusal_response(error.status, str(error), error.offer)
 
     @api.exception_handler(Exception)
     def failed(request: Request, error: Exception) -> Response:
@@ -177,9 +192,11 @@ def serve(  # noqa: PLR0913, PLR0915
     further: Mapping[str, str] | None = None,
     threads: int | None = None,
     place: Placement = USUAL,
+    allow_get: bool = False,
 ) -> None:
     """Open the lab and serve it until it is interrupted. Raises a Refusal for settings that cannot work.
-    threads: of a pass; None: chosen by timing, and watched;  place: type and device of the models, if nobody chooses others"""
+    threads: of a pass; None: chosen by timing, and watched;  place: type and device of the models, if nobody chooses others
+    allow_get: visitors may fetch models, also from other machines"""
     names = allowed_hosts(host, allow_host)
     if place.device:
         from decodescope.engine.model.layers.devices import device_named
@@ -209,6 +226,7 @@ def serve(  # noqa: PLR0913, PLR0915
     play = RunService(model, draft, kept, folder, limits, further)
     play.models.choose_threads(threads)
     play.models.choose_placement(place)
+    play.downloads.allowed = allow_get or is_loopback(host)
 
     def build() -> FastAPI:
         try:
@@ -219,7 +237,10 @@ def serve(  # noqa: PLR0913, PLR0915
         finally:
             gc.freeze()  # modules, routes and the page stay: later collections need not look through them
             gc.enable()
-            play.models.load()
+            if (
+                find_fetchable(model) is None
+            ):  # a model of that size is loaded by the first run, not by opening a page
+                play.models.load()
 
     late = StartupApp(build)
     guard = Guard(late, number, names, token, play.limits.upload << 20)

@@ -66,6 +66,7 @@ WEB_FLOORS = (
     *("run_form.knobs", "run_form.prompts", "run_form.settings_diff", "run_view.breakpoint_banner"),
     *("run_form.example_prompts", "run_view.distribution_sums", "run_view.distribution"),
     *("run_view.grid", "run_form.prompt_notes"),
+    "run_form.get_model",
     *("shared.timestamp", "shared.focus", "shared.notice", "shared.exactness", "run_form.calibration"),
     *("catalogue", "compare", "debugger", "report", "cache", "hardware", "library"),
     *("tabs", "page", "boot"),

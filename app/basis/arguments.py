@@ -172,6 +172,8 @@ def bench_models(args: argparse.Namespace) -> dict[str, str]:
 def add_weight_transforms(args: argparse.Namespace) -> None:
     """Append the transforms of --weights and --draft-weights to the names of their models, as `load` takes them."""
     usual = bench_models(args) if args.command == "bench" else {}
+    if args.command == "app":
+        usual = {"model": "lab"}
     for name, of in (("weights", "model"), ("draft_weights", "draft")):
         if text := getattr(args, name, None):
             if (changed := getattr(args, of, None) or usual.get(of)) is None:

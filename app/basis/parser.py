@@ -383,7 +383,9 @@ def _add_data_option(sub: Parser) -> None:
 
 
 def _add_app_options(sub: Parser) -> None:
-    sub.add_argument("--model", default="lab", metavar="M", help=f"{MODEL} (default: lab)")
+    sub.add_argument(
+        "--model", metavar="M", help=f"{MODEL} (default: one that `models get` fetched, else lab)"
+    )
     _add_weights_option(sub)
     _add_model_options(sub, "draft model (default for lab: lab-draft)")
     sub.add_argument(
@@ -394,6 +396,9 @@ def _add_app_options(sub: Parser) -> None:
     )
     sub.add_argument(
         "--allow-host", metavar="NAME", help="name under which others may reach an address that is not local"
+    )
+    sub.add_argument(
+        "--allow-get", action="store_true", help="visitors from other machines may fetch models onto this one"
     )
     sub.add_argument("--models", metavar="DIR", help="folder of models that the page offers too")
     _add_device_options(sub)

@@ -6,11 +6,12 @@ from decodescope.engine.core.refusal import Refusal
 
 
 class RequestRefusal(Refusal):
-    """A request of the page is refused. status: of the answer"""
+    """A request of the page is refused. status: of the answer;  offer: the name of a missing model that can be fetched"""
 
-    def __init__(self, why: str, status: int = 422):
+    def __init__(self, why: str, status: int = 422, offer: str = ""):
         super().__init__(why)
         self.status = status
+        self.offer = offer
 
 
 def sentence(error: Exception) -> str:

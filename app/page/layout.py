@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,19 +15,21 @@ from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.compare.settings_diff import KINDS, has_chat_template, notes, target_reader
 from decodescope.app.runs.composition import Composition
 from decodescope.app.runs.drafting_remark import drafting_remarks
+from decodescope.app.runs.model_downloads import missing_model
 from decodescope.app.runs.model_pool import Offer, role_title
 from decodescope.app.runs.model_prompts import model_prompts
 from decodescope.app.runs.placed_key import known_devices
 from decodescope.app.runs.preset_choice import apply_preset, find_preset
 from decodescope.app.runs.preset_prompts import apply_preset_prompt
 from decodescope.app.runs.prompt_encoding import no_template
-from decodescope.app.runs.recipe import as_json, from_json, initial_choice, replace_part
+from decodescope.app.runs.recipe import as_json, first_settings, from_json, initial_choice, replace_part
 from decodescope.app.runs.run_service import MOST_NEW, RunChoice, RunInProgress, RunService
 from decodescope.engine.core.arguments import Along
 from decodescope.engine.core.component import registry, roles
 from decodescope.engine.core.conversation import find_conversation
 from decodescope.engine.core.reference import without_weights
 from decodescope.engine.core.roles import BOTH, TARGET
+from decodescope.engine.model.fetched.catalogue import fetchable_models, find_fetchable, is_fetched
 from decodescope.engine.trace.records.events import LEVELS
 
 from . import controls
@@ -49,6 +51,12 @@ MORE = "window.decodescope((page) => page.showMenu(element));"
 SET = """
 window.decodescope((page) => page.connectSettings((text) => {
   props.value = text;
+  trigger('input');
+}));
+"""
+LISTS = """
+window.decodescope((page) => page.connectModelLists(() => {
+  props.value = String(Date.now());
   trigger('input');
 }));
 """
@@ -172,7 +180,7 @@ def build_page(play: RunService) -> gr.Blocks:
         _connect_settings(
             play,
             table,
-            demo,
+            _connect_model_lists(play, lists, demo),
             [answer, preset, chat, *hidden.values()],
             [*hidden],
             started,
@@ -355,7 +363,7 @@ def _connect_run(
 def _connect_settings(  # noqa: PLR0913
     play: RunService,
     table: controls.MethodControls,
-    demo: gr.Blocks,
+    opening: Any,
     said: list[Any],
     further: list[str],
     started: gr.HTML,
@@ -399,6 +407,7 @@ def _connect_settings(  # noqa: PLR0913
         return _preset_updates(str(name), table, play, values, len(put_preset))
 
     def restored(text: Any, *values: Any) -> list[Any]:
+        text = text or _first_text(play)
         try:
             choice = (
                 _parse_settings(text[:MOST_KEPT], table, play, values)
@@ -425,7 +434,7 @@ def _connect_settings(  # noqa: PLR0913
             *table.model_updates(choice.models, play.models.nearest_key),
             *table.place_updates(choice),
             *table.part_updates(choice),
-            gr.skip(),
+            _missing_model_offer(choice) or gr.skip(),
         ]
 
     knobs = [*table.parts.values(), *table.knobs.values()]
@@ -459,8 +468,46 @@ def _connect_settings(  # noqa: PLR0913
     preset.input(composed, now, put_preset, trigger_mode="always_last", **quiet).then(
         checked, everything, said, **quiet
     )
-    demo.load(restored, kept, put, js=KEPT, **quiet).then(checked, everything, said, **quiet)
+    opening.then(restored, kept, put, js=KEPT, **quiet).then(checked, everything, said, **quiet)
     given.input(restored, [given, *everything], put, **quiet).then(checked, everything, said, **quiet)
+
+
+def _first_text(play: RunService) -> str:
+    """The settings of a first visit if the page begins with a model that was fetched; empty otherwise."""
+    name = play.models.names[TARGET]
+    return "" if find_fetchable(name) is None or play.models.offer(name) is None else first_settings(name)
+
+
+def _missing_model_offer(choice: RunChoice) -> dict[str, Any]:
+    """What the page says about settings whose model is missing and can be fetched; nothing for others."""
+    for name in choice.models.values():
+        if (missing := missing_model(str(without_weights(name)[0]))) is not None:
+            why = f"These settings are for {missing.title}, which is not on this machine yet: get it, or choose another model."
+            return {"refused": why, "offer": missing.name, "at": time.monotonic()}
+    return {}
+
+
+def _connect_model_lists(play: RunService, lists: Mapping[str, gr.Dropdown], demo: gr.Blocks) -> Any:
+    """Fill the lists of models again when a model was fetched: on every page that is opened later, and when one says so.
+    Returns the event of opening, for what has to follow it."""
+
+    def fetched_now() -> tuple[Any, ...]:
+        return (play.downloads.completed, *map(is_fetched, fetchable_models()))
+
+    built = fetched_now()
+
+    def rows_again() -> list[Any]:
+        if fetched_now() == built:
+            return [gr.skip()] * len(lists)
+        offers = play.models.offers()
+        return [
+            gr.update(choices=_model_rows(play, offers) if role == TARGET else _role_rows(play, offers, role))
+            for role in lists
+        ]
+
+    relist = gr.HTML("", elem_id="ds-lists", html_template=EMPTY, js_on_load=LISTS, apply_default_css=False)
+    relist.input(rows_again, None, [*lists.values()], **PRIVATE)
+    return demo.load(rows_again, None, [*lists.values()], **PRIVATE)
 
 
 def _preset_updates(
@@ -516,7 +563,9 @@ def _settings_summary(play: RunService, composed: Composition) -> dict[str, Any]
     said |= {"notes": [*notes(play, choice), *drafting_remarks(play, composed)]}
     reader = target_reader(play, play.model_keys(choice))
     said["prompts"] = [] if reader is None else [asdict(x) for x in model_prompts(reader)]
-    return {**said, "refused": composed.why} if composed.why else said
+    if composed.why:
+        said |= {"refused": composed.why, "offer": composed.offer}
+    return said
 
 
 def _chat_update(play: RunService, choice: RunChoice) -> dict[str, Any]:

@@ -126,11 +126,13 @@ def pending_title(method: Method, prompt: str) -> str:
 @dataclass(frozen=True)
 class Composition:
     """The method of a choice, and whether it can run.
-    method: None if the choice makes none;  why: the reason against a run, as a sentence; empty if there is none"""
+    method: None if the choice makes none;  why: the reason against a run, as a sentence; empty if there is none
+    offer: the name of a missing model that can be fetched, if that is the reason"""
 
     choice: RunChoice
     method: Method | None
     why: str
+    offer: str = ""
 
     @property
     def further_roles(self) -> tuple[str, ...]:

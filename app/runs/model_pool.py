@@ -19,8 +19,10 @@ from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.progress import Progress, report_progress
 from decodescope.engine.core.reference import with_weights, without_weights
 from decodescope.engine.core.roles import TARGET
+from decodescope.engine.model.fetched.catalogue import find_fetchable
 
 from .memory import MemoryEstimate, cache_bytes, format_count, free_memory, number_bytes
+from .model_downloads import missing_model
 from .placed_key import USUAL, Placement, check_placement, join_key, split_key, usual_device
 from .threads import measure_passes
 
@@ -46,8 +48,9 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Offer:
-    """A model that can be chosen. key: what the page sends, and `load` takes;  source: shipped, folder, hub or "named" on the
-    command line;  size: bytes of its weights in the type and on the device of `place`;  folder: its files, or its GGUF file"""
+    """A model that can be chosen. key: what the page sends, and `load` takes;  source: fetched, shipped, folder, hub or "named"
+    on the command line;  size: bytes of its weights in the type and on the device of `place`;  folder: its files, or its GGUF
+    file"""
 
     key: str
     name: str
@@ -89,7 +92,7 @@ class Offer:
     def label(self) -> str:
         """Name, size, types of a GGUF file and source, as a list shows them."""
         types = f", stored as {self.spec.stored_as}" if self.spec.stored_as else ""
-        source = "" if self.source in ("shipped", "named") else f" ({self.source})"
+        source = "" if self.source in ("shipped", "fetched", "named") else f" ({self.source})"
         return f"{self.name}, {format_count(self.spec.params).strip()}{types}{source}"
 
 
@@ -322,12 +325,14 @@ class ModelPool:
     # ---- choosing others
 
     def offers(self) -> list[Offer]:
-        """The models that can be chosen: shipped, in the configured folder, in the hub's cache, each followed by its adapters;
-        and those whose folder or file was named when the lab was started. Only configs and headers are read."""
+        """The models that can be chosen: fetched by name, shipped, in the configured folder, in the hub's cache, each followed
+        by its adapters; and those whose folder or file was named when the lab was started. Only configs and headers are
+        read."""
         from decodescope.engine.session.load import shipped_models as shipped
 
         usual = self._usual
-        offered = [
+        offered = _fetched_offers(usual)
+        offered += [
             _make_offer(x["name"], x["name"], "shipped", Path(x["path"]), usual, x["adapter"])
             for x in shipped()
         ]
@@ -387,6 +392,8 @@ class ModelPool:
         if name in self.present or name in self.names.values() or self.offer(name) is not None:
             return name
         known: dict[str, Model | Offer] = {**self._offered, **self.present}
+        if (fetched := find_fetchable(name)) is not None and fetched.name in known:
+            return fetched.name
         return next((split_key(key)[0] for key, x in known.items() if x.name == name), None)
 
     def recorded_key(self, fingerprint: Any, name: str, place: Placement) -> str | None:
@@ -434,7 +441,8 @@ class ModelPool:
             if reader is not None:
                 readers[role] = reader
             elif key not in self.names.values():  # a model of the command line may need a download
-                raise RequestRefusal(_no_offer(key))
+                missing = missing_model(key)
+                raise RequestRefusal(_no_offer(key), offer="" if missing is None else missing.name)
         return readers
 
     def estimate(self, names: Mapping[str, str], tokens: int, held: Holds | None = None) -> MemoryEstimate:
@@ -539,6 +547,8 @@ def _no_offer(key: str) -> str:
         parse_transform_list(without_weights(key)[1])
     except ParamError as error:
         return f"The weights cannot be made so: {error}"
+    if (missing := missing_model(key)) is not None:
+        return f"{missing.title} is not on this machine yet: get it, or choose a model of the list."
     return f"The model {key[:200]!r} is not offered here: choose one of the list."
 
 
@@ -686,6 +696,19 @@ def _named_offers(names: Iterable[str], usual: Placement) -> list[Offer | None]:
             offers.append(_make_offer(key, name, "named", path, usual, adapter))
         else:
             offers += [x and replace(x, key=key) for x in _gguf_offers([file], "named", usual)]
+    return offers
+
+
+def _fetched_offers(usual: Placement) -> list[Offer | None]:
+    """The offers of the models that were fetched by name; `load` takes these names."""
+    from decodescope.engine.model.fetched.catalogue import fetchable_models, is_fetched, model_path
+
+    offers = list[Offer | None]()
+    for model in fetchable_models():
+        for offer in _gguf_offers([model_path(model)] if is_fetched(model) else [], "fetched", usual):
+            if offer is not None:
+                spec = replace(offer.spec, name=model.name)
+                offers.append(replace(offer, key=model.name, name=model.name, spec=spec))
     return offers
 
 

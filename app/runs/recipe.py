@@ -33,7 +33,7 @@ from decodescope.engine.trace.records.events import PROMPT_KINDS, Header, Prompt
 from decodescope.engine.trace.values.limits import TraceError
 
 from .catalogue.examples import shipped_examples
-from .catalogue.presets import GREEDY, PRESETS, SMALLER
+from .catalogue.presets import FIRST_OF_FETCHED, GREEDY, PRESETS, SMALLER
 from .preset_choice import apply_preset, find_matching_preset
 from .preset_prompts import apply_preset_prompt
 from .run_service import RunChoice
@@ -48,6 +48,7 @@ FURTHER = (
 PLACE = ("dtype", "device")  # the same of its models
 WAYS = ("command", "python", "link")
 END = "MESSAGES"  # the line behind messages in a command
+QUESTION = "What is the capital of France? Answer in one sentence."  # to a model that was fetched
 LONGEST_LINK = 8000  # characters; browsers accept more, other programs do not
 
 
@@ -352,6 +353,11 @@ def as_json(choice: RunChoice) -> str:
         if getattr(choice, name) != getattr(RunChoice, name):
             said[name] = getattr(choice, name)
     return json.dumps(said, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def first_settings(name: str) -> str:
+    """The settings with which the page begins on a model that was fetched, as text that `from_json` reads."""
+    return as_json(RunChoice(QUESTION, FIRST_OF_FETCHED, models={TARGET: name}, chat=True))
 
 
 @dataclass(frozen=True)

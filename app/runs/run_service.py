@@ -31,6 +31,7 @@ from .composition import (
 from .files import UploadedFiles
 from .lanes import check_roles, make_session, reference_model, without_target
 from .memory import BYTES_A_TOKEN, MemoryEstimate, cache_tokens, format_count, full_cache_tokens
+from .model_downloads import ModelDownloads, missing_model
 from .model_pool import ModelPool, role_title
 from .pending_run import PendingRun, pending_header
 from .placed_key import Placement, known_devices, usual_device
@@ -68,7 +69,8 @@ class RunInProgress(RequestRefusal):
 class RunService:
     """Models, worker and runs behind the page.
 
-    models: those that runs read, made from the other arguments;  folder: for traces;  limits: what a run may take
+    models: those that runs read, made from the other arguments;  downloads: of models
+    folder: for traces;  limits: what a run may take
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class RunService:
         further: Mapping[str, str] | None = None,
     ):
         self.models = ModelPool(target, draft, more, further, holder=self)
+        self.downloads = ModelDownloads()
         self.folder = folder
         self.files = UploadedFiles(folder / "files")
         self.limits = limits or LabLimits()
@@ -115,7 +118,7 @@ class RunService:
             if len(readers) == len(names):
                 pair_unloaded_models(method, readers.pop(TARGET), readers)
         except ValueError as error:
-            return Composition(choice, method, explain_error(error))
+            return Composition(choice, method, explain_error(error), getattr(error, "offer", ""))
         return Composition(choice, method, "")
 
     def check(self, choice: RunChoice) -> str:
@@ -463,10 +466,14 @@ class RunService:
             mark, name = recorded.get("fingerprint"), str(recorded.get("name", "?"))
             key = self.models.recorded_key(mark, name, Placement(header.dtype_of(role), device))
             if key is None:
+                origin = f"The run was made with {name[:80]} as its {role_title(role).lower()}"
+                if (missing := missing_model(name)) is not None:
+                    raise RequestRefusal(
+                        f"{origin}, which is not on this machine yet: get it, then try again.",
+                        offer=missing.name,
+                    )
                 raise RequestRefusal(
-                    f"The run was made with {name[:80]} as its {role_title(role).lower()}, which is not offered here: "
-                    "start the lab "
-                    "with --models and the folder that holds it."
+                    f"{origin}, which is not offered here: start the lab with --models and the folder that holds it."
                 )
             names[role] = key
         begin = {
@@ -514,6 +521,7 @@ class RunService:
         """End every run and the worker."""
         if self._runner is not None:
             self._runner.close()
+        self.downloads.close()
         self.models.close()
 
 

@@ -1,6 +1,7 @@
 /* page: everything around the pictures on the app's page: examples, buttons, refusals, models, and errors. Each
  * export gets the element of one part of the page; the parts share the runs of runs.js. */
 import { panel } from "./shared/address.js";
+import { offerButton } from "./shared/notice.js";
 import { keepFocus } from "./shared/focus.js";
 import { grid } from "./run_view/grid.js";
 import { knobDeclarations, panel as knobPanel, show as showKnobs } from "./run_form/knobs.js";
@@ -68,7 +69,10 @@ function picture() {
   followStepLinks();
   // they act on every live run, whichever page is shown
   if (readStored(BREAKS)) import("./debugger/breakpoints/breakpoints.js");
-  return (frame = h("div", { class: "ds-frame" }, runBar(), breakpointBanner(), tour(), settingsBanner(), emptyState(),
+  const offer = h("div", { class: "ds-offer" });
+  withGetModel(({ offerLine }) => offerLine(offer));
+  return (frame = h("div", { class: "ds-frame" }, offer, runBar(), breakpointBanner(), tour(), settingsBanner(),
+    emptyState(),
     failurePanel(), queueList(), sliders, risks, grid(), places));
 }
 
@@ -250,16 +254,17 @@ function failurePanel() {
 }
 
 // why nothing was started, and why nothing could be; the run of this page that blocks a new one
-const refusal = { host: null, run: "", settings: "", going: "" };
+const refusal = { host: null, run: "", settings: "", going: "", runOffer: "", offer: "" };
 function refuse(said) {
   Object.assign(refusal, said);
   if (!refusal.host) return;
   const sentence = refusal.run || refusal.settings;
   refusal.host.className = sentence ? "ds-refusal" : "";
-  if (refusal.host.firstChild?.textContent === sentence && !refusal.going) return;
+  const offer = refusal.run ? refusal.runOffer : refusal.offer;
+  if (refusal.host.firstChild?.textContent === sentence && !refusal.going && !offer) return;
   const instead = button("Stop it and run this", () => replaceRun(refusal.going), { class: "ds-button" });
   refusal.host.replaceChildren(...(sentence ? [h("span", null, sentence)] : []),
-    ...(refusal.going ? [instead] : []));
+    ...(refusal.going ? [instead] : []), ...offerButton(sentence && offer));
 }
 const LOOK = 500; // ms between two looks at the blocking run
 const isGoing = (id) => ask(`/ds/run/${id}`).then((run) => !isOver(run), () => false);
@@ -284,7 +289,7 @@ export function showAnswer(element, value) {
   host.setAttribute("role", "alert");
   const input = () => refuse({ run: "", going: "" });
   if (!refusal.host) document.getElementById("ds-right").addEventListener("input", input);
-  refuse({ host, settings: value?.refused || "" });
+  refuse({ host, settings: value?.refused || "", offer: value?.offer || "" });
   if (value?.keep) {
     store(KEPT, shown.settings = value.keep);
     setModels(JSON.parse(value.keep));
@@ -309,7 +314,7 @@ export function showKnobPanel(element, of, value, set) {
 
 /** Run's answer: an id to follow, or the sentence why not. */
 export function followRun(value) {
-  refuse({ run: value?.refused || "", going: value?.going || "" });
+  refuse({ run: value?.refused || "", going: value?.going || "", runOffer: value?.offer || "" });
   if (value?.going) watchBlockingRun(value.going);
   if (value?.run && value.run !== panes[0]?.id) open(value.run, { other: value.with, own: true });
 }
@@ -396,7 +401,14 @@ const rack = { host: null, turn: 0 };
 export function showModels(element) {
   rack.host = place(element);
   watchModels();
+  withGetModel(({ getModelButton }) => element.append(getModelButton()));
 }
+/** Fill the lists of models again. */
+export function connectModelLists(again) {
+  shown.relist = again;
+}
+/** Call a function with the module that fetches models, once it is here; without it the page has everything else. */
+const withGetModel = (act) => import("./run_form/get_model.js").then(act, () => {});
 /** Other models were chosen on this page, role -> model, or another type or device for them. */
 function setModels({ models = {}, dtype = "", device = "" }) {
   const place = { dtype, device };

@@ -59,7 +59,8 @@ export async function ask(path, options) {
   const answer = await fetch(path, options);
   const body = await answer.json().catch(() => ({}));
   if (!answer.ok)
-    throw Object.assign(new Error(body.error || `The server answered ${answer.status}.`), { status: answer.status });
+    throw Object.assign(new Error(body.error || `The server answered ${answer.status}.`),
+      { status: answer.status, offer: body.offer });
   return body;
 }
 
