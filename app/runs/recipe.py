@@ -48,7 +48,7 @@ FURTHER = (
 PLACE = ("dtype", "device")  # the same of its models
 WAYS = ("command", "python", "link")
 END = "MESSAGES"  # the line behind messages in a command
-QUESTION = "What is the capital of France? Answer in one sentence."  # to a model that was fetched
+QUESTION = "What is the capital of France?"  # to a model that was fetched
 LONGEST_LINK = 8000  # characters; browsers accept more, other programs do not
 
 
