@@ -45,7 +45,9 @@ def remembered_model(fingerprint: Any) -> str | None:
 
 
 def _place_of(model: Model) -> str:
-    """Folder or file of a model with its adapter and transforms; empty for one that is found without it."""
+    """Folder or file of a model with its adapter and transforms; empty for one that has none, or is found without it."""
+    if model.path is None:  # made by code
+        return ""
     record = source_record(model.path)
     path = (model.path if record is None else record.path).absolute()
     if model.held is not None or path.is_relative_to(SHIPPED) or not is_model_path(path):

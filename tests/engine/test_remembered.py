@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,8 @@ def test_a_place_is_kept_with_adapter_and_transforms_and_forgotten_when_it_is_go
     own: Path, tmp_path: Path
 ) -> None:
     model = load(own, device="cpu", weights="int8")
-    remember_models([model, load("lab-draft", device="cpu"), object()])
+    made = replace(load("lab-draft", device="cpu"), path=None)  # by code, as toys are
+    remember_models([model, load("lab-draft", device="cpu"), made, object()])
     file = tmp_path / "data" / remembered.FILE
     assert json.loads(file.read_text()) == {model.fingerprint: f"{own}@int8"}
     assert (
