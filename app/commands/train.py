@@ -39,6 +39,8 @@ def _train_head(args: argparse.Namespace) -> int:
         )
     html = _picture_path(args)
     prompts = _read_prompts(args.prompts)
+    if args.out is not None:
+        _check_out_folder(expand_path(args.out))
     model = load_model(args.model, args.dtype, args.device, None, False, args.weights or "", False)
     if model.tokenizer is None:
         raise Refusal(
@@ -132,6 +134,13 @@ def _settings(args: argparse.Namespace) -> TrainingSettings:
         args.every,
         seed=args.seed,
     )
+
+
+def _check_out_folder(out: Path) -> None:
+    """Refuse a folder that cannot be made, before anything is loaded."""
+    there = next(x for x in (out, *out.absolute().parents) if x.exists())
+    if not there.is_dir():
+        raise Refusal(f"The training cannot be kept in {out}: {there} is a file, give a folder with --out.")
 
 
 def _out_folder(args: argparse.Namespace, model: Model) -> Path:
