@@ -24,6 +24,8 @@ from source import (
     within,
 )
 
+pytestmark = pytest.mark.xdist_group("house")  # one process parses the files
+
 # The rooms from the ground up: a module imports from its own room and from those before it, whenever the import runs, also for
 # types alone. A module outside all folders is a room by itself. Below `engine`: a user's words.
 FLOORS = (

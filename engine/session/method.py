@@ -302,11 +302,10 @@ class Method:
         Else the first one where the model alone is in the way; empty: none does.
         """
         shelf = registry("strategy")
+        named = {x for x, part in self.parts().items() if x != "strategy" and part != default_part(x)}
         for name in dict.fromkeys((strategy_using(kind), default_part("strategy").name, *shelf)):
             other = replace(self, strategy=cast(Strategy, shelf[name]()))
-            if any(
-                part != default_part(x) and x not in other.used_parts for x, part in other.parts().items()
-            ):
+            if named - {*other.used_parts}:
                 continue
             if other.strategy.sides != ("left" if spec.causal else "both"):
                 return f", or choose the strategy {name} and a model {'without' if spec.causal else 'with'} a causal mask"

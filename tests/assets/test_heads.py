@@ -111,7 +111,7 @@ def test_trained_heads_draft_the_cycle_without_a_fault(kind: str, tmp_path: Path
     assert decoded(head, tmp_path)[1:-1] == [3] * 9
 
 
-@pytest.mark.parametrize("kind", thinned(3, HEADS))
+@pytest.mark.parametrize("kind", thinned(6, HEADS))
 def test_heads_trained_one_token_off_never_guess_right(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

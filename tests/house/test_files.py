@@ -11,6 +11,8 @@ from javascript import code
 from javascript import functions as script_functions
 from source import ROOMS, ROOT, broken, files, method_modules, modules, parsed, scripts
 
+pytestmark = pytest.mark.xdist_group("house")  # one process parses the files
+
 # Errors that only a programming mistake raises. Two places may catch them: for a stream that is not of Python's own kind, and
 # for a part that breaks a contract.
 OURS = {"AssertionError", "AttributeError", "TypeError"}

@@ -9,6 +9,8 @@ from functools import cache
 import pytest
 from source import ROOT, WEB, broken, families, method_modules, modules, parsed, within
 
+pytestmark = pytest.mark.xdist_group("house")  # one process parses the files
+
 # places outside a method's own file that may name it, each with the reason
 NAMES_METHODS = {
     "engine/bench/": "what is measured",

@@ -6,7 +6,11 @@ import ast
 import re
 from collections import defaultdict
 
+import pytest
 from source import ROOT, modules, parsed
+
+pytestmark = pytest.mark.xdist_group("house")  # one process parses the files
+
 
 PARTICIPLE = re.compile(r"_?[a-z]+(ed|own)$")
 PLAIN = {"embed", "unembed", "feed", "seed", "need", "speed"}  # nouns and verbs that end as participles do

@@ -19,6 +19,8 @@ from source import ROOMS, ROOT, broken, files, imported, modules, parsed, within
 
 from decodescope.engine.core.extras import EXTRAS
 
+pytestmark = pytest.mark.xdist_group("house")  # one process parses the files
+
 
 @pytest.mark.parametrize(
     "pattern",
