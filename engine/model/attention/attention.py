@@ -100,7 +100,7 @@ def attention_by_head(
             seen = torch.cat([rows[:, : k.shape[2] - m], rows[:, n:]], 1).repeat(g, 1)  # [g * T, n + m]
         if (kernels := kernels_for(q, k, v)) is not None:
             seen = None if seen is None else seen.view(1, 1, g, T, -1)
-            y[b, h] = kernels.attend(q[b, h][None, None], k[0], v[0], seen, scale)[0, 0]
+            y[b, h] = kernels.attend(q[b, h][None, None], k, v, seen, scale)[0, 0]
             continue
         queries = q[b, h].reshape(1, 1, g * T, D)
         y[b, h] = F.scaled_dot_product_attention(queries, k, v, attn_mask=seen, scale=scale).view(g, T, D)
