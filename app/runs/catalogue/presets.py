@@ -457,7 +457,6 @@ PRESETS: dict[str, Preset] = {
         models={"short": "lab"},
     ),
 }
-FIRST_OF_FETCHED = {
-    "drafter": "prompt_lookup"
-}  # what a page begins with on a model that was fetched; it needs no other model
+# what a page begins with on a model that was fetched; it needs no other model
+FIRST_OF_FETCHED: dict[str, str | list[str]] = {"drafter": "prompt_lookup", "sampler": [GREEDY]}
 SMALLER = ("plain", "h2o", "streaming")  # presets that hold less: no draft tree, or a bounded cache
