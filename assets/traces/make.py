@@ -804,7 +804,7 @@ def load_model(name: str) -> Any:
     base, at, transforms = name.partition("@")
     if base != REAL_MODEL:
         return load(name, "float32", "cpu")
-    return load(f"{real_model_path()}{at}{transforms}", device="cpu")
+    return load(f"{real_model_path()}{at}{transforms}", "float32", "cpu")
 
 
 def roles_of(what: dict[str, Any]) -> dict[str, str]:

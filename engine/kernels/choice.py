@@ -51,10 +51,14 @@ class LayerProgram(Protocol):
 class Kernels(Protocol):
     """The functions of `calls`, documented where they are defined: in `tensors` and `passes`."""
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    def linear(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None = None, dtype: torch.dtype | None = None
+    ) -> Tensor:
         """Rows times a matrix, plus a bias."""
 
-    def packed_linear(self, x: Tensor, weight: PackedRows, bias: Tensor | None = None) -> Tensor:
+    def packed_linear(
+        self, x: Tensor, weight: PackedRows, bias: Tensor | None = None, dtype: torch.dtype | None = None
+    ) -> Tensor:
         """Rows times a matrix of few bits, plus a bias."""
 
     def rms_norm(self, x: Tensor, weight: Tensor | None, eps: float) -> Tensor:

@@ -50,22 +50,25 @@ def run_kernel(
     run_program(program, threads or pass_threads(), scratch)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x [..., in] times weight [out, in] of the same type, transposed; plus bias [out]. -> [..., out]"""
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, dtype: torch.dtype | None = None) -> Tensor:
+    """x [..., in] times weight [out, in] of one type, transposed; plus bias [out]. -> [..., out] of the type `dtype`; None: of
+    that of x"""
     if weight.stride(1) != 1:
         weight = weight.contiguous()
     fields = (weight.data_ptr(), KINDS[x.dtype], weight.stride(0) * x.element_size(), weight.shape[0])
-    return _run_product(products.product, x, fields, bias)
+    return _run_product(products.product, x, fields, bias, dtype=dtype)
 
 
-def packed_linear(x: Tensor, weight: PackedRows, bias: Tensor | None = None) -> Tensor:
-    """x [..., in] times a matrix of few bits [out, in], transposed, plus bias [out] of the type of x. -> [..., out]
+def packed_linear(
+    x: Tensor, weight: PackedRows, bias: Tensor | None = None, dtype: torch.dtype | None = None
+) -> Tensor:
+    """x [..., in] times a matrix of few bits [out, in], transposed, plus bias [out]. -> [..., out], of a type as for `linear`
 
     The product is that with the numbers of the matrix in float32: they are not rounded to the type of x.
     """
     packed, scales = compile_packed(), scale_fields(weight)
     scratch = packed.scratch_bytes(x.shape[-1])
-    return _run_product(packed.packed_product, x, packed_fields(weight), bias, scales, scratch)
+    return _run_product(packed.packed_product, x, packed_fields(weight), bias, scales, scratch, dtype)
 
 
 def _run_product(
@@ -75,17 +78,19 @@ def _run_product(
     bias: Tensor | None,
     scales: tuple[int, ...] = (),
     scratch: int = 0,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     """The product of x [..., in] with a matrix [out, in]. weight, scales: the first and the last of `products.FIELDS`"""
     n, k = weight[3], x.shape[-1]
-    y = x.new_empty(*x.shape[:-1], n)
+    y = x.new_empty(*x.shape[:-1], n, dtype=dtype)
     if not y.numel():
         return y
+    bias = None if bias is None else bias.to(y.dtype)
     rows = y.numel() // n
     wide = x.reshape(rows, k).float().contiguous()
     threads = 1 if n * k * rows < SMALL else pass_threads()
     chunk = products.outputs_of_task(n, threads)
-    where = (wide.data_ptr(), 4 * k, rows, k, y.data_ptr(), KINDS[x.dtype], n * x.element_size())
+    where = (wide.data_ptr(), 4 * k, rows, k, y.data_ptr(), KINDS[y.dtype], n * y.element_size())
     arguments = (*weight, *where, address_of(bias), 0, chunk, *scales)
     run_kernel(kernel, arguments, -(-n // chunk), threads=threads, scratch=scratch)
     return y

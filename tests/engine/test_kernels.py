@@ -31,6 +31,8 @@ from decodescope.engine.kernels.choice import (
 )
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.compressed_matrices import Int8Matrix
+from decodescope.engine.model.layers.matrix import linear
 from decodescope.engine.model.stores.cache import KVCache
 
 TYPES = {
@@ -209,6 +211,22 @@ def test_caches_of_layers_may_have_room_for_different_numbers_of_rows(lower: int
         logits = decoder.forward(Feed.causal_chain([TEXT[at]], at), cache)
         assert torch.equal(logits[0, 0], alone[0, at])
         cache.commit([0])
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_logits_of_half_types_are_rounded_to_float32_alone(dtype: str, packed: bool) -> None:
+    """Sums of a half type come out in float32 where that is asked for; rounded again they are those of the half type."""
+    torch.manual_seed(3)
+    kind = getattr(torch, dtype)
+    x, weight, bias = torch.randn(5, 64).to(kind), torch.randn(33, 64).to(kind), torch.randn(33).to(kind)
+    codes, scale = torch.randint(-127, 128, (33, 64), dtype=torch.int8), torch.rand(33).to(kind)
+    matrix = Int8Matrix.from_codes(codes, scale) if packed else weight
+    numbers = codes.double() * scale.double()[:, None] if packed else weight.double()
+    wide = linear(x, matrix, bias, dtype=torch.float32)
+    assert wide.dtype == torch.float32 and torch.equal(wide.to(kind), linear(x, matrix, bias))
+    exact = x.double() @ numbers.T + bias.double()
+    assert (wide - exact).abs().max() < 2e-6 * exact.abs().max()
 
 
 @pytest.mark.parametrize("family", FAMILIES)

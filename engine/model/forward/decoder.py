@@ -12,7 +12,7 @@ from torch import Tensor
 from decodescope.engine.core.probe import Probe
 from decodescope.engine.core.spec import ModelSpec
 
-from ..attention.attention import soft_cap, upcast_half
+from ..attention.attention import soft_cap
 from ..layers.gates import OPEN
 from ..layers.layer import Layer as Layer
 from ..layers.matrix import copy_weight_to, linear, pack
@@ -213,7 +213,10 @@ class Decoder:
         return rms_norm(x, self.norm, self.spec.norm_eps)
 
     def unembed(self, feature: Tensor) -> Tensor:
-        """Logits [..., V] of final features [..., d_model], V being the usable ids; half types come out as float32."""
-        return soft_cap(
-            upcast_half(linear(feature, self.unembedding)[..., : self.usable]), self.spec.logit_cap
-        )
+        """Logits [..., V] of final features [..., d_model], V being the usable ids; half types come out as float32.
+
+        The kernels round their sums to float32 once. In bfloat16 logits around 25 are 0.125 apart, and many would be equal.
+        """
+        wide = torch.promote_types(feature.dtype, torch.float32)
+        logits = linear(feature, self.unembedding, dtype=wide)
+        return soft_cap(logits[..., : self.usable], self.spec.logit_cap)

@@ -29,21 +29,25 @@ SMALL = 1 << 16
 READ_ONLY = "This weight is stored in few bits and cannot be written to: store `unpack` of it again."
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x [..., in] times weight [out, in], plain, packed or a `Matrix`, transposed; plus bias [out]. -> [..., out]"""
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, dtype: torch.dtype | None = None) -> Tensor:
+    """x [..., in] times weight [out, in], plain, packed or a `Matrix`, transposed; plus bias [out]. -> [..., out]
+
+    dtype: of the result; None: that of x. The kernels round their sums to it once, torch to that of x first.
+    """
+    dtype = dtype or x.dtype
     if weight.is_mkldnn:
-        return _packed_product()(x, weight, bias, "none", [], "")  # type: ignore[no-any-return] # an operator of torch
+        return _packed_product()(x, weight, bias, "none", [], "").to(dtype)  # type: ignore[no-any-return] # an operator of torch
     if not isinstance(weight, Matrix):
         kernels = kernels_for(x, weight, bias)
         if kernels is None or x.dtype != weight.dtype:
-            return F.linear(x, weight, bias)
-        return kernels.linear(x, weight, bias)
+            return F.linear(x, weight, bias).to(dtype)
+        return kernels.linear(x, weight, bias, dtype)
     kernels = kernels_for(x, bias)
     if kernels is None or x.dtype != weight.dtype:
-        return weight.product(x, bias)
+        return weight.product(x, bias).to(dtype)
     if (packed := weight.packed_rows()) is not None:
-        return kernels.packed_linear(x, packed, bias)
-    return kernels.linear(x, weight.dense_weight(), bias)
+        return kernels.packed_linear(x, packed, bias, dtype)
+    return kernels.linear(x, weight.dense_weight(), bias, dtype)
 
 
 @cache
