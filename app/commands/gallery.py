@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 INDEX = "index"
 PROMPT = 120  # characters of a prompt that identify its run
 
+MOST_NAMED = 24  # examples that a refusal lists
+
 
 def gallery(args: argparse.Namespace) -> int:
     """Write the pages; 1 if a damaged trace, or a notebook that failed, was left out."""
@@ -78,7 +80,9 @@ def trace_paths(names: list[str]) -> list[Path]:
         except (OSError, ValueError):
             there = False
         if not there and name not in known:
-            there_are = f"examples: {', '.join(known) or 'none here'}"
+            more = len(known) - MOST_NAMED
+            few = ", ".join([*known][:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+            there_are = f"examples: {few or 'none here'}"
             raise Refusal(
                 f"There is no trace {name[:200]} and no example of that name, so nothing was written; {there_are}."
             )

@@ -199,7 +199,7 @@ class MethodControls:
                 "Either a full cache reads along or the model it was made of: clear one of the two boxes."
             )
         said["reference"] = "model" if whole is True else reference is True
-        chosen = zip(self.place, values[many - len(self.place) : many], strict=True)
+        chosen = zip(self.place, others[many - len(self.place) : many], strict=True)
         said |= {name: value if isinstance(value, str) else "" for name, value in chosen}
         return RunChoice(text, names, settings, _whole_number(seed), _whole_number(max_new), **said)
 

@@ -506,8 +506,9 @@ def _connect_model_lists(play: RunService, lists: Mapping[str, gr.Dropdown], dem
         ]
 
     relist = gr.HTML("", elem_id="ds-lists", html_template=EMPTY, js_on_load=LISTS, apply_default_css=False)
-    relist.input(rows_again, None, [*lists.values()], **PRIVATE)
-    return demo.load(rows_again, None, [*lists.values()], **PRIVATE)
+    quiet: Any = dict(show_progress_on=relist, **PRIVATE)
+    relist.input(rows_again, None, [*lists.values()], **quiet)
+    return demo.load(rows_again, None, [*lists.values()], **quiet)
 
 
 def _preset_updates(

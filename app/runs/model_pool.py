@@ -398,12 +398,18 @@ class ModelPool:
 
     def recorded_key(self, fingerprint: Any, name: str, place: Placement) -> str | None:
         """The key of the model of a recorded run, in the type and on the device of `place`; None: there is no such model here.
-        It has the recorded weights if they are loaded or their folder is remembered, else the recorded name."""
+        It has the recorded weights if they are loaded; else the recorded name, if that is a shipped or fetched model's; else
+        the weights, if their folder is remembered; else the name."""
         same = {key: x for key, x in self.present.items() if x.fingerprint == fingerprint}
         if (loaded := next((key for key, x in same.items() if placement_of(x) == place), None)) is not None:
             return loaded
-        base = split_key(next(iter(same)))[0] if same else self.remembered_key(fingerprint) or self.key(name)
-        return None if base is None else self.placed(base, place)
+        if same:
+            return self.placed(split_key(next(iter(same)))[0], place)
+        named = self.key(name)
+        offer = None if named is None else self.offer(named)
+        if offer is None or offer.source not in ("shipped", "fetched"):
+            named = self.remembered_key(fingerprint) or named
+        return None if named is None else self.placed(named, place)
 
     def remembered_key(self, fingerprint: Any) -> str | None:
         """The key of the model of this fingerprint, if a recorded run read it from a folder here that is still there.

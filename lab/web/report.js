@@ -75,7 +75,7 @@ export function page(element) {
       const n = ticked().length;
       go.disabled = !n || n > MOST;
       mark();
-      go.setAttribute("aria-label", `report on ${plural(n, "run")} of ${rows[0].called}`);
+      go.setAttribute("aria-label", `report on ${plural(n, "run")} of ${rows[0].called}, ${rows[0].model}`);
       count.textContent = n === rows.length ? plural(n, "run") : `${n} of ${plural(rows.length, "run")}`;
     };
     const count = h("span", { class: "quiet" });

@@ -131,7 +131,7 @@ def test_the_controls_make_the_method_of_a_preset_that_is_put_into_them(name: st
         table = controls.build(draft=True)
     preset = PRESETS[name]
     values = [x.get("value") for x in table.part_updates(RunChoice("", preset.names, preset.settings))]
-    chosen = table.choice("x", 0, 1, "full", True, False, False, False, *values)
+    chosen = table.choice("x", 0, 1, "full", True, False, False, False, "text", *values)
     assert (
         find_preset(Method.from_names(chosen.names, chosen.settings), preset.models) == name
         and chosen.reference

@@ -99,7 +99,7 @@ def test_what_is_not_of_its_kind_is_refused_in_a_sentence(
     with pytest.raises((RequestRefusal, ValueError), match=why):
         channel = play.start(choice)
         play._jobs[channel.run].wait(300)
-        raise ValueError(channel.message)
+        raise ValueError(channel.state()["message"])
 
 
 def test_a_comparison_reads_messages_too() -> None:

@@ -20,7 +20,7 @@ from decodescope.engine.session.batch.shared_passes import SharedExecutor
 pytestmark = GROUP
 
 # fewer rows a pass than the defaults: the processor computes each of them
-SETTINGS: dict[str, dict[str, Any]] = {
+SETTINGS: dict[str, dict[str, Any]] = {name: {} for name in registry("drafter")} | {
     "aded": dict(iterations=20, max_paths=4),
     "aggressive": dict(max_draft_tokens=8),
     "early_exit": dict(max_draft_tokens=2, layers=8),
@@ -56,7 +56,7 @@ def refusal(name: str) -> str:
 
 def method_of(name: str) -> Method:
     """The method with this drafter."""
-    return toys.method(drafter=(name, SETTINGS.get(name, {})))
+    return toys.method(drafter=(name, SETTINGS[name]))
 
 
 DRAFTERS = [name for name in registry("drafter") if name != "none" and not refusal(name)]

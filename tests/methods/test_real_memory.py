@@ -27,7 +27,7 @@ OWN: dict[str, dict[str, Any]] = {
     "head_svd": dict(min_entries=8, buffer=4, heads_per_group=3),
 }
 PARTS = [
-    (kind, name, OWN.get(name, settings))
+    (kind, name, ({name: settings} | OWN)[name])
     for kind in ("policy", "kv_compression")
     for name, settings in toys.representatives(kind)
 ]

@@ -47,7 +47,11 @@ def test_special_tokens_in_a_prompt_are_named_before_its_cache_is_written(said, 
     kept = str(tmp_path / "kept")
     code, _, err = said("cache", "save", kept, "--model", "lab-draft", "--prompt", "a<|end|>")
     note = "Note: the prompt holds the text of special tokens ('<|end|>'), which is read as plain text"
-    assert code == 0 and err == f"{note}: --chat lets the chat template write them.\n"
+    assert (
+        code == 0
+        and err
+        == f"{note}: --marks reads them as special tokens, or --chat lets the chat template write them.\n"
+    )
     code, _, err = said(
         "cache", "load", kept, "--model", "lab-draft", "--prompt", "<|end|>", "--max-new-tokens", "2"
     )

@@ -181,7 +181,12 @@ def test_a_run_of_a_missing_model_offers_it(
 ) -> None:
     """The names that a record may have: the model's own, and that of its file."""
     for name, offered in (("tiny-instruct", True), ("Tiny-Instruct.F32", True), ("somebody-s", False)):
-        header: Any = SimpleNamespace(model={"name": name, "fingerprint": "12ab" * 4}, lanes={})
+        header: Any = SimpleNamespace(
+            model={"name": name, "fingerprint": "12ab" * 4},
+            lanes={},
+            device="cpu",
+            dtype_of=lambda role: "float32",
+        )
         match = (
             "not on this machine yet: get it, then try again"
             if offered

@@ -113,7 +113,7 @@ def test_an_example_is_reported_and_saved(lab: Lab) -> None:
     assert page.locator("#ds-page-report .group").count() == len(drafting) < len(examples()), (
         "no group without a draft"
     )
-    page.get_by_role("button", name="report on 1 run of draft model + temperature", exact=True).click()
+    page.get_by_role("button", name="report on 1 run of draft model + temperature, lab", exact=True).click()
     page.wait_for_selector("#ds-page-report .out table")
     due = tables(report(open_trace(example.path)))
     assert page.locator("#ds-page-report .out h2").all_inner_texts() == [

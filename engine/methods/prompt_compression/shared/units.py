@@ -131,6 +131,8 @@ class PromptText:
 
     def has_word(self, start: int, stop: int) -> bool:
         """Whether these tokens contain a word."""
+        if not self.known:
+            return False
         first, behind = np.searchsorted(self._char_at, [self._byte_at[start], self._byte_end(stop)], "left")
         return any(x.isalnum() for x in self._text[first:behind])
 
