@@ -145,7 +145,10 @@ def test_reordering_moves_no_entry_and_memory_is_that_of_the_entries_that_live()
     held = stores[0].kv.clone()
     cache.reorder(torch.tensor([0, 0, 1, 2, 3, 4]))  # one text leaves, with the entries that only it had
     assert [store.kv.data_ptr() for store in stores] == where
-    assert torch.equal(stores[0].kv, held), "nothing was copied"
+    bits, before = (
+        x.view(torch.uint8) for x in (stores[0].kv, held)
+    )  # room without entries may hold any number
+    assert torch.equal(bits, before), "nothing was copied"
 
 
 def search(plan: str, **more: Any) -> Any:

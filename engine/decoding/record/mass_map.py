@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from decodescope.engine.trace.records.thinned_mass import SHADES, ThinnedMass, thin_mass
 
@@ -37,9 +38,9 @@ def column_shares(lane: Lane) -> tuple[np.ndarray, np.ndarray]:
             continue
         at = store.positions()[0].expand(len(worth), -1)
         worth = worth.masked_fill(at < 0, 0)
-        share = (worth / worth.max().clamp_min(1e-30)).cpu().numpy()
+        share = worth / worth.max().clamp_min(1e-30)
         head, slot = (at >= 0).nonzero(as_tuple=True)
-        rows, places = head.cpu().numpy(), at[head, slot].cpu().numpy()
-        shares[i][rows, places] = share[rows, slot.cpu().numpy()]
+        rows, places = torch.stack([head, at[head, slot]]).cpu().numpy()
+        shares[i][rows, places] = share[head, slot].cpu().numpy()
         held[i][rows, places] = True
     return shares, held
