@@ -32,6 +32,7 @@ HERE = f"http://127.0.0.1:{PORT}"
 COLOURS = 128
 # the shipped examples
 FIRST = "4a176db871b086ad"
+REAL = "e067eb50d568817a"  # of a real model
 H2O = "30ade275141f6ca8"
 RECYCLING = "eaa7158be636f047"
 FLUSH = "e21ee66e8a39377d"
@@ -118,7 +119,7 @@ def pane(run: str, step: int, name: str) -> Callable[[Page], Any]:
 
 # name -> (width, height, dark, how to get there; what it returns is taken alone)
 WANTED: dict[str, tuple[int, int, bool, Callable[[Page], Any]]] = {
-    "lab": (1440, 1000, False, at(f"run={FIRST}&step=2&node=2", ".ds .node")),
+    "lab": (1440, 1000, False, at(f"run={REAL}&step=12&node=2", ".ds .node")),
     "lab-dark": (1440, 1000, True, at(f"run={RECYCLING}&step=4", ".ds .node")),
     "lab-narrow": (390, 844, False, at(f"run={FIRST}&step=2&node=2", ".ds .node")),
     "compare": (1440, 1100, False, compared),
