@@ -27,6 +27,7 @@ from .placed_key import USUAL, Placement, check_placement, join_key, split_key, 
 from .threads import measure_passes
 
 if TYPE_CHECKING:
+    from decodescope.engine.core.component import Component
     from decodescope.engine.core.spec import ModelSpec
     from decodescope.engine.decoding.shared.thread_count import ThreadCount
     from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
@@ -377,10 +378,11 @@ class ModelPool:
             self._rewritten.clear()
         offer = self._offered.get(str(base))
         try:
-            text = format_transform_list(parse_transform_list(text))
+            parts = parse_transform_list(text)
+            text = format_transform_list(parts)
         except ParamError:
             return None
-        if offer is None or not text:
+        if offer is None or not text or (_named_file(parts) and key not in self.names.values()):
             return None
         name = str(with_weights(offer.name, text))
         transformed = replace(offer, name=name, spec=replace(offer.spec, name=name, weights=text))
@@ -550,12 +552,22 @@ def _no_offer(key: str) -> str:
 
     key, _ = split_key(key)
     try:
-        parse_transform_list(without_weights(key)[1])
+        parts = parse_transform_list(without_weights(key)[1])
     except ParamError as error:
         return f"The weights cannot be made so: {error}"
+    if knob := _named_file(parts):
+        return (
+            f"{knob} names a file of this machine, and the page opens none: leave it empty, or name the model with it when the "
+            "lab is started."
+        )
     if (missing := missing_model(key)) is not None:
         return f"{missing.title} is not on this machine yet: get it, or choose a model of the list."
     return f"The model {key[:200]!r} is not offered here: choose one of the list."
+
+
+def _named_file(parts: Iterable[Component]) -> str:
+    """The first knob that names a file; empty if there is none. Nothing is opened."""
+    return next((f"{part.name}.{knob}" for part in parts for knob in part.file_knobs()), "")
 
 
 def role_title(role: str) -> str:

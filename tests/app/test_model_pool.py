@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from toylab import finished, toy_play
@@ -25,6 +25,7 @@ from decodescope.app.runs.catalogue import examples as shown
 from decodescope.app.runs.catalogue.examples import examples, shipped_examples
 from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.run_service import RunChoice, RunService
+from decodescope.engine.core import files
 from decodescope.engine.session.load import SHIPPED
 from decodescope.engine.session.method import Method
 from decodescope.engine.trace import check, open_trace
@@ -147,6 +148,32 @@ def test_a_model_that_is_not_offered_or_does_not_fit_is_refused(
         play.start(both)
     assert "cache of 100 tokens" in str(no.value) and str(no.value).endswith(", or fewer new tokens.")
     assert play.models.loaded_models() == {} and not play.models.trouble and not play.channels()
+
+
+def test_a_transform_that_names_a_file_is_refused_unless_the_owner_named_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a page, a link or a trace's header says opens no file and does not tell whether there is one."""
+
+    def opened(path: Path, most: int) -> NoReturn:
+        raise AssertionError(f"{path} was looked at")
+
+    table = tmp_path / "times.json"
+    table.write_text("{}")
+    owned = f"lab-draft@latency_fit timing_table={table}"
+    play = RunService("lab-draft", owned, tmp_path / "traces")
+    monkeypatch.setattr(files, "_inspect_file", opened)
+    said = set()
+    for path in (tmp_path / "times.json.old", "/etc/passwd", "/dev/zero"):
+        with pytest.raises(RequestRefusal) as refusal:
+            play.start(RunChoice("Hi", models={"target": f"lab-draft@latency_fit timing_table={path}"}))
+        said.add(str(refusal.value))
+    assert said == {
+        "latency_fit.timing_table names a file of this machine, and the page opens none: leave it empty, or name the model "
+        "with it when the lab is started."
+    }
+    assert play.models.offer(owned) is not None
+    play.close()
 
 
 def test_the_estimate_counts_weights_and_whole_pages_of_cache(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import product
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from decodescope.engine.decoding.bases.pruning import replace_layer_matrices
 from decodescope.engine.decoding.bases.weights import CalibrationData
 from decodescope.engine.methods.weights.latency_fit import LatencyFit, cut_structures
 from decodescope.engine.methods.weights.shared.block_times import (
+    LARGEST,
     BlockTimes,
     choose_within_budget,
     load_times,
@@ -135,11 +137,17 @@ def test_a_table_is_measured_kept_and_read(tmp_path: Path) -> None:
     assert TABLE.time_of(1, 0) == 0 and TABLE.time_of(1, 63) == pytest.approx(83.0, abs=3)
     for text, why in (
         ("{}", "no table of block times"),
+        ("[" * 100_000, "no table of block times"),
+        (" " * (LARGEST + 1), "it must have 1 to 1048576"),
         (BlockTimes(1.0, (0.0, 1.0), ((0, 0.0),)).record(), "of another shape"),
     ):
         path.write_text(text)
         with pytest.raises(ParamError, match=f"latency_fit.timing_table = .*{why}"):
             LatencyFit(timing_table=str(path)).transform(toys.decoder(), TEXT)
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(path.with_name("pipe"))
+        with pytest.raises(ParamError, match="no table of block times"):  # and nobody waits for a writer
+            LatencyFit(timing_table=str(path.with_name("pipe"))).transform(toys.decoder(), TEXT)
 
 
 def test_more_than_there_is_to_save_is_refused() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from decodescope.engine.core.files import locate_file
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.progress import Progress
 from decodescope.engine.core.spec import ModelSpec
@@ -18,6 +18,7 @@ from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.slicing import slice_by_gates
 from decodescope.engine.model.layers.gates import Gates
 
+LARGEST = 1 << 20  # bytes of a stored table
 FALL = 0.9
 LEAST = 16
 REPEATS = 9
@@ -55,10 +56,10 @@ class BlockTimes:
 
 
 def load_times(path: str, spec: ModelSpec, knob: str) -> BlockTimes:
-    """Load a stored table. Raises ParamError."""
+    """Load a stored table, a file of text of at most LARGEST bytes. Raises ParamError."""
     try:
-        times = _parse_times(json.loads(Path(path).read_text("utf-8")))
-    except (OSError, ValueError) as error:
+        times = _parse_times(json.loads(locate_file(path, LARGEST).read_text("utf-8")))
+    except (OSError, ValueError, RecursionError) as error:
         raise ParamError(
             f"{knob} = {path}: no table of block times ({error}); benchmarks/blocks.py prints one."
         ) from None
