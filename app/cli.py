@@ -12,12 +12,14 @@ from decodescope.app.basis.extras import check_extras
 from decodescope.app.basis.own_parts import load_own_parts
 from decodescope.app.basis.parser import build_parser
 from decodescope.app.basis.refusal import sentence
+from decodescope.app.basis.termination import terminate_like_interrupt
 from decodescope.app.runs.threads import restore_threads
 from decodescope.engine.core.refusal import Refusal
 
 FAILED = 1
 INTERRUPTED = 130
 PIPE_CLOSED = 141
+TERMINATED = 143
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,6 +27,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):  # another kind of stream, or a closed one
             stream.reconfigure(errors="replace")  # type: ignore[union-attr] # a terminal that knows no umlaut gets a ?
+    with terminate_like_interrupt() as terminated:
+        code = _code_of(argv)
+    return TERMINATED if terminated and code == INTERRUPTED else code
+
+
+def _code_of(argv: Sequence[str] | None) -> int:
+    """The exit code of the command, also where it is interrupted or its reader goes away."""
     try:
         code = _run_command(argv)
         sys.stdout.flush()

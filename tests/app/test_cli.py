@@ -667,13 +667,16 @@ def test_run_loads_no_page_and_no_modelling() -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT to send")
-def test_an_interrupt_ends_the_run_and_seals_its_trace(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_ends_the_run_and_seals_its_trace(
+    sent: signal.Signals, code: int, tmp_path: Path
+) -> None:
     place = tmp_path / "run.dstrace"
     done = decodescope(*RUN, "--max-new-tokens", "2000", "--trace", str(place))
     assert done.stdout is not None and done.stdout.read(1)  # wait for the first token
-    done.send_signal(signal.SIGINT)
+    done.send_signal(sent)
     out, err = done.communicate(timeout=60)
-    assert (done.returncode, err) == (130, b"")
+    assert (done.returncode, err) == (code, b"")
     assert b"ended: stopped_by_user" in out
     trace = open_trace(place)
     assert trace.end is not None and trace.end.reason == "stopped_by_user" and 0 < len(trace.steps) < 2000

@@ -76,13 +76,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def after(number: int, call: Callable[..., Any]) -> Callable[..., Any]:
-    """`call`, with Ctrl-C before its call of this number, counted from 1."""
+def after(number: int, call: Callable[..., Any], sent: int = signal.SIGINT) -> Callable[..., Any]:
+    """`call`, with Ctrl-C, or another signal, before its call of this number, counted from 1."""
     numbers = itertools.count(1)
 
     def interrupted(*rest: Any, **more: Any) -> Any:
         if next(numbers) == number:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(sent)
         return call(*rest, **more)
 
     return interrupted
@@ -100,10 +100,10 @@ def written(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def interrupted(said: Said, *words: str) -> None:
-    """The command ends with status 130 and without a stack trace."""
+def interrupted(said: Said, *words: str, due: int = 130) -> None:
+    """The command ends with the status that is `due` and without a stack trace."""
     code, _, err = said(*words)
-    assert code == 130, (words, code, err)
+    assert code == due, (words, code, err)
     assert not [x for x in ("Traceback", "went wrong inside", "Error") if x in err], err
 
 
@@ -132,13 +132,29 @@ def test_an_interrupt_inside_a_pass(
         assert all(isinstance(json.loads(line)["tokens"], list) for line in path.read_text().splitlines())
 
 
+@pytest.mark.parametrize("name", ("run", *LINES))
+def test_the_systems_signal_ends_commands_as_an_interrupt_does(
+    name: str, folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, call = (shared_passes, "forward_batched") if name == "batch by a method" else (Decoder, "forward")
+    monkeypatch.setattr(home, call, after(3, getattr(home, call), signal.SIGTERM))
+    interrupted(said, *PASSES[name], due=143)
+    texts = [line for path in written(folder) for line in path.read_text().splitlines()]
+    assert all(isinstance(json.loads(line)["tokens"], list) for line in texts) and bool(texts) == (
+        name in LINES
+    )
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize(("sent", "due"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_run_that_is_interrupted_keeps_its_steps(
-    folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+    sent: int, due: int, folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its trace is complete: it is sealed, and its end records the reason."""
     with monkeypatch.context() as patch:
-        patch.setattr(Decoder, "forward", after(6, Decoder.forward))
-        interrupted(said, "run", *LOOKUP, "--prompt", "one two one two", *LENGTH, "--trace", "out.dstrace")
+        patch.setattr(Decoder, "forward", after(6, Decoder.forward, sent))
+        words = ("run", *LOOKUP, "--prompt", "one two one two", *LENGTH, "--trace", "out.dstrace")
+        interrupted(said, *words, due=due)
     assert [x.name for x in written(folder)] == ["out.dstrace"]
     code, out, _ = said("trace", "show", "out.dstrace", "--json")
     assert code == 0 and json.loads(out)["end"] == "stopped_by_user" and json.loads(out)["steps"] > 0
