@@ -17,12 +17,13 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from decodescope.app.basis.limits import LabLimits
 from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.app.basis.storage import ensure_writable, traces_folder
 from decodescope.app.http.guard import Guard
+from decodescope.app.http.json_answer import JsonAnswer
 from decodescope.app.http.startup import StartupApp
 from decodescope.app.page.gradio_import import skip_unused_imports
 from decodescope.app.routes import batch as batches
@@ -94,7 +95,7 @@ def build_app(play: RunService, *, page: bool = True) -> FastAPI:
 def refusal_response(status: int, sentence: str, offer: str = "") -> Response:
     """A refusal as an answer. offer: the name of a model that would help and can be fetched"""
     said = {"error": sentence} | ({"offer": offer} if offer else {})
-    return JSONResponse(said, status, headers={"cache-control": "no-store"})
+    return JsonAnswer(said, status, headers={"cache-control": "no-store"})
 
 
 def _add_error_handlers(api: FastAPI) -> None:

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
+from decodescope.app.http.json_answer import JsonAnswer
 from decodescope.app.runs.catalogue.commands import commands
 from decodescope.app.runs.catalogue.parts import heads, method_results, parts, transforms
 from decodescope.app.runs.catalogue.presets import PRESETS
@@ -39,7 +40,7 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
             "commands": commands(),
         }
         words = {"command": method_results()["measured"]["command"], "exactness": MEANINGS}
-        return JSONResponse({**shown, **words}, headers={"cache-control": "no-store"})
+        return JsonAnswer({**shown, **words}, headers={"cache-control": "no-store"})
 
 
 def query_models(request: Request) -> dict[str, str]:

@@ -7,10 +7,11 @@ import re
 from collections.abc import Callable
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.app.http.body import read_json_body
+from decodescope.app.http.json_answer import JsonAnswer
 from decodescope.app.http.stream_limiter import StreamLimiter
 from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.compare.comparison import FEWEST_RUNS, MOST_RUNS, parse_choices, start_all
@@ -116,7 +117,7 @@ def _add_figure_routes(
             rows = figures.table(channels, int(base), repeats.record(repeat))
             name = {"content-disposition": f'attachment; filename="decodescope-compare.{kind}"', **FRESH}
             if kind == "json":
-                return JSONResponse(rows, headers=name)
+                return JsonAnswer(rows, headers=name)
             return Response(as_csv(rows["rows"]), media_type="text/csv; charset=utf-8", headers=name)
 
         return await _answer_on_runs(play, runs, work)

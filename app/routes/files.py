@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Callable
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from decodescope.app.http.body import read_body
+from decodescope.app.http.json_answer import JsonAnswer
 from decodescope.app.runs.files import find_file_knob
 from decodescope.app.runs.run_service import RunService
 from decodescope.engine.core.files import FileRefusal
@@ -32,4 +33,4 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
             return refused(
                 422, f"{name}.{knob}: the file was not taken: {error.strerror or type(error).__name__}."
             )
-        return JSONResponse({"value": value}, headers={"cache-control": "no-store"})
+        return JsonAnswer({"value": value}, headers={"cache-control": "no-store"})

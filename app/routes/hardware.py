@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from decodescope.app.basis.refusal import RequestRefusal, explain_error
+from decodescope.app.http.json_answer import JsonAnswer
 from decodescope.app.runs.record_stream import RecordStream
 from decodescope.app.runs.run_service import GONE, RunService
 from decodescope.engine.core.params import ParamError
@@ -151,7 +152,7 @@ async def answer_for_run(
 
 def json_response(data: Any) -> Response:
     """Plain data that the browser does not cache."""
-    return JSONResponse(data, headers={"cache-control": "no-store"})
+    return JsonAnswer(data, headers={"cache-control": "no-store"})
 
 
 def _pricer_run(channel: RecordStream, most: int = STEPS) -> PricedRun:

@@ -11,10 +11,11 @@ from functools import cache
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from fastapi.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
 
 from decodescope.app.basis.storage import UPLOAD
 from decodescope.app.http.guard import TOO_LARGE
+from decodescope.app.http.json_answer import JsonAnswer
 from decodescope.app.runs.catalogue.examples import Example, examples
 from decodescope.app.runs.catalogue.tours import tours
 from decodescope.app.runs.library import Library
@@ -43,11 +44,11 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
             }
             for x in examples()
         ]
-        return JSONResponse(rows, headers={"cache-control": "no-store"})
+        return JsonAnswer(rows, headers={"cache-control": "no-store"})
 
     @api.get("/ds/going")
     def going() -> Response:
-        return JSONResponse({"rows": play.active_runs()}, headers=FRESH)
+        return JsonAnswer({"rows": play.active_runs()}, headers=FRESH)
 
     @api.get("/ds/run/{run}/report")
     def report(run: str) -> Response:
@@ -150,7 +151,7 @@ def _add_library_routes(api: FastAPI, library: Library, refused: Callable[[int, 
 
     @api.get("/ds/library")
     def traces() -> Response:
-        return JSONResponse(library.listing(), headers=FRESH)
+        return JsonAnswer(library.listing(), headers=FRESH)
 
     @api.post("/ds/library")
     async def upload(request: Request) -> Response:
@@ -168,7 +169,7 @@ def _add_library_routes(api: FastAPI, library: Library, refused: Callable[[int, 
                     if size > most << 20:
                         return refused(413, f"{name} {TOO_LARGE.format(most)}")
                     file.write(piece)
-            return JSONResponse(await asyncio.to_thread(library.take, part, name), headers=FRESH)
+            return JsonAnswer(await asyncio.to_thread(library.take, part, name), headers=FRESH)
         except OSError as error:
             return refused(422, f"{name} was not taken: {error.strerror or error}.")
         finally:
@@ -196,7 +197,7 @@ def _add_library_routes(api: FastAPI, library: Library, refused: Callable[[int, 
             await asyncio.to_thread(library.delete if action == "delete" else library.restore, run)
         else:
             return refused(404, "A trace can be named (text), starred (true or false), deleted and restored.")
-        return JSONResponse({"run": run}, headers=FRESH)
+        return JsonAnswer({"run": run}, headers=FRESH)
 
 
 def _failure_report(channel: RecordStream) -> str:
