@@ -10,7 +10,8 @@ from fastapi.testclient import TestClient
 from toylab import finished
 
 from decodescope.app.http.json_answer import JsonAnswer
-from decodescope.app.runs.run_service import RunService
+from decodescope.app.runs.recipe import as_json
+from decodescope.app.runs.run_service import RunChoice, RunService
 
 HALF = "x\ud800"
 WORDS = (
@@ -48,6 +49,8 @@ def bodies() -> list[Any]:
         {"settings": json.dumps({"names": {"drafter": HALF}}), "way": "python"},
         {"methods": ["plain", HALF], "prompt": HALF, "seed": 1, "new": 2, "models": {"target": HALF}},
         {"name": HALF},
+        {"settings": as_json(RunChoice(HALF)), "way": "command"},
+        {"settings": as_json(RunChoice("a", {"drafter": HALF})), "way": HALF},
     ]
 
 
