@@ -119,7 +119,7 @@ def pane(run: str, step: int, name: str) -> Callable[[Page], Any]:
 
 # name -> (width, height, dark, how to get there; what it returns is taken alone)
 WANTED: dict[str, tuple[int, int, bool, Callable[[Page], Any]]] = {
-    "lab": (1440, 1000, False, at(f"run={REAL}&step=12&node=2", ".ds .node")),
+    "lab": (1440, 1000, False, at(f"run={REAL}&step=29&node=2", ".ds .node")),
     "lab-dark": (1440, 1000, True, at(f"run={RECYCLING}&step=4", ".ds .node")),
     "lab-narrow": (390, 844, False, at(f"run={FIRST}&step=2&node=2", ".ds .node")),
     "compare": (1440, 1100, False, compared),
