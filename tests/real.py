@@ -5,7 +5,6 @@ Each model is loaded once in a process. So that this happens in one process only
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -14,8 +13,6 @@ from typing import Any
 
 import pytest
 
-NAME, FILE = "smollm2-135m-instruct", "SmolLM2-135M-Instruct.Q4_1.gguf"
-VARIABLE = "DECODESCOPE_REAL_MODEL"
 GROUP = pytest.mark.xdist_group("real")
 # transforms that make a draft model of the real one
 INT4, CUT = "int4 group=64", "cut_layers skip=a14,a16,a18,a20"
@@ -32,18 +29,12 @@ PROMPTS = (
 )
 
 
-def real_path() -> Path:
-    """The model's file: the one that the environment variable names, else the one that `models get` fetched."""
-    from decodescope.engine.core.files import data_folder
-
-    named = os.environ.get(VARIABLE)
-    return Path(named) if named else data_folder() / "models" / NAME / FILE
-
-
 @pytest.fixture(scope="session")
 def real_model() -> Path:
     """The file of the real model; skips the test where there is none."""
-    path = real_path()
+    from decodescope.lab.lessons import real_model_path
+
+    path = real_model_path()
     if not path.is_file():
         pytest.skip("the real model is not here: decodescope models get smollm2-135m-instruct")
     return path

