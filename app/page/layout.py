@@ -565,7 +565,7 @@ def _settings_summary(play: RunService, composed: Composition) -> dict[str, Any]
     reader = target_reader(play, play.model_keys(choice))
     said["prompts"] = [] if reader is None else [asdict(x) for x in model_prompts(reader)]
     if composed.why:
-        said |= {"refused": composed.why, "offer": composed.offer}
+        said |= {"refused": composed.why, "offer": composed.offer, "instead": composed.instead}
     return said
 
 

@@ -127,12 +127,14 @@ def pending_title(method: Method, prompt: str) -> str:
 class Composition:
     """The method of a choice, and whether it can run.
     method: None if the choice makes none;  why: the reason against a run, as a sentence; empty if there is none
-    offer: the name of a missing model that can be fetched, if that is the reason"""
+    offer: the name of a missing model that can be fetched, if that is the reason
+    instead: a part that would do, "KIND NAME", if a part needs a model with the tokens of the target and has another one"""
 
     choice: RunChoice
     method: Method | None
     why: str
     offer: str = ""
+    instead: str = ""
 
     @property
     def further_roles(self) -> tuple[str, ...]:

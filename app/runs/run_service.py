@@ -17,6 +17,7 @@ from decodescope.engine.core.roles import TARGET
 
 from .batch_member import BatchMember
 from .catalogue.examples import examples
+from .catalogue.presets import FIRST_OF_FETCHED
 from .composition import (
     MOST_NEW,
     PROMPT,
@@ -97,7 +98,7 @@ class RunService:
 
     def compose(self, choice: RunChoice) -> Composition:
         """The method of a choice, and why it cannot run, if it cannot and there are models to check with."""
-        from decodescope.engine.session.compatibility import pair_unloaded_models
+        from decodescope.engine.session.compatibility import OtherTokens, pair_unloaded_models
         from decodescope.engine.session.method import Method
 
         method = None
@@ -118,7 +119,14 @@ class RunService:
             if len(readers) == len(names):
                 pair_unloaded_models(method, readers.pop(TARGET), readers)
         except ValueError as error:
-            return Composition(choice, method, explain_error(error), getattr(error, "offer", ""))
+            drafts = isinstance(error, OtherTokens) and method is not None and bool(method.drafter.lanes)
+            return Composition(
+                choice,
+                method,
+                explain_error(error),
+                getattr(error, "offer", ""),
+                f"drafter {FIRST_OF_FETCHED['drafter']}" if drafts else "",
+            )
         return Composition(choice, method, "")
 
     def check(self, choice: RunChoice) -> str:

@@ -131,8 +131,12 @@ def reference_decoder(models: Mapping[str, Model]) -> tuple[Decoder | None, int]
     )
 
 
+class OtherTokens(MethodError):
+    """An id means other text in a further model than in the target."""
+
+
 def check_same_tokens(models: Mapping[str, ModelInfo]) -> None:
-    """Raise MethodError if an id means other text in one of them than in the target.
+    """Raise MethodError (OtherTokens) if an id means other text in one of them than in the target.
 
     Ids that one of them lacks pad it to a round size, and are never chosen.
     """
@@ -148,7 +152,7 @@ def check_same_tokens(models: Mapping[str, ModelInfo]) -> None:
         if ours is None or theirs is None or ours is theirs:
             continue
         if differs := ours.same_ids(theirs, max(target.spec.vocab, other.spec.vocab)):
-            raise MethodError(
+            raise OtherTokens(
                 f"{other.name} cannot be the {role} model of {target.name}: their tokenizers differ at id "
                 f"{differs[0]} ({differs[1]!r} against {differs[2]!r}). Use a model with the same tokenizer, "
                 f"or a method that needs no {role} model."

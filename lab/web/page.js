@@ -254,17 +254,19 @@ function failurePanel() {
 }
 
 // why nothing was started, and why nothing could be; the run of this page that blocks a new one
-const refusal = { host: null, run: "", settings: "", going: "", runOffer: "", offer: "" };
+const refusal = { host: null, run: "", settings: "", going: "", runOffer: "", offer: "", instead: "" };
 function refuse(said) {
   Object.assign(refusal, said);
   if (!refusal.host) return;
   const sentence = refusal.run || refusal.settings;
   refusal.host.className = sentence ? "ds-refusal" : "";
   const offer = refusal.run ? refusal.runOffer : refusal.offer;
-  if (refusal.host.firstChild?.textContent === sentence && !refusal.going && !offer) return;
-  const instead = button("Stop it and run this", () => replaceRun(refusal.going), { class: "ds-button" });
+  const part = refusal.run ? "" : refusal.instead;
+  if (refusal.host.firstChild?.textContent === sentence && !refusal.going && !offer && !part) return;
+  const stops = button("Stop it and run this", () => replaceRun(refusal.going), { class: "ds-button" });
+  const drafts = button("Draft without a second model", () => shown.put?.(`use ${part}`), { class: "ds-button" });
   refusal.host.replaceChildren(...(sentence ? [h("span", null, sentence)] : []),
-    ...(refusal.going ? [instead] : []), ...offerButton(sentence && offer));
+    ...(refusal.going ? [stops] : []), ...(part ? [" ", drafts] : []), ...offerButton(sentence && offer));
 }
 const LOOK = 500; // ms between two looks at the blocking run
 const isGoing = (id) => ask(`/ds/run/${id}`).then((run) => !isOver(run), () => false);
@@ -289,7 +291,8 @@ export function showAnswer(element, value) {
   host.setAttribute("role", "alert");
   const input = () => refuse({ run: "", going: "" });
   if (!refusal.host) document.getElementById("ds-right").addEventListener("input", input);
-  refuse({ host, settings: value?.refused || "", offer: value?.offer || "" });
+  refuse({ host, settings: value?.refused || "", offer: value?.offer || "",
+    instead: value?.instead || "" });
   if (value?.keep) {
     store(KEPT, shown.settings = value.keep);
     setModels(JSON.parse(value.keep));

@@ -23,7 +23,7 @@ TABS = {"compare": "#ds-page-compare *", "cache": "#ds-page-cache *", "hardware"
 def real_lab(driver: Any, real_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     """A lab that offers the folder of the real model; what it writes goes into a folder of the test."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    play = RunService("lab", None, tmp_path / "traces", real_model.parent)
+    play = RunService("lab", "lab-draft", tmp_path / "traces", real_model.parent)
     with served(lambda port: Guard(build_app(play), port)) as address:
         made = Lab(driver, address, play)
         yield made
@@ -33,8 +33,11 @@ def real_lab(driver: Any, real_model: Path, tmp_path: Path, monkeypatch: pytest.
 
 def test_a_real_model_is_chosen_asked_and_answers(real_lab: Lab, real_model: Path) -> None:
     page = real_lab.open()
-    option(page, "#ds-preset", "Prompt lookup")
     option(page, "#ds-target", re.compile(re.escape(real_model.stem)))
+    page.get_by_role(
+        "button", name="Draft without a second model"
+    ).click()  # the draft model has other tokens
+    page.wait_for_function(f"{KEPT}.names.drafter === 'prompt_lookup'")
     page.fill("#ds-prompt textarea", "What is the capital of France? Repeat the question.")
     page.get_by_label("Chat template").check()
     page.wait_for_selector(".ds-given pre >> text=<|im_start|>assistant")
