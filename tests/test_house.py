@@ -31,6 +31,7 @@ pytestmark = pytest.mark.xdist_group("house")  # one process parses the files
 FLOORS = (
     *(
         "engine.core",
+        "engine.sandbox",
         "engine.kernels",
         "engine.trace",
         "engine.model",

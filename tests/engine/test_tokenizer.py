@@ -231,7 +231,7 @@ def test_a_template_can_do_no_harm(source: str, why: str) -> None:
 
 
 def test_a_template_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(template, "START_SECONDS", 1.5)
+    monkeypatch.setattr(template, "WAIT_SECONDS", 1.5)
     endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% set c = 1 %}{% endfor %}{% endfor %}"
     with pytest.raises(TemplateError, match="did not come to an end"):
         render(endless, {})

@@ -1,22 +1,22 @@
-"""Chat templates: where a model folder keeps them, and how one is run: by run_template.py, in a process of its own."""
+"""Chat templates: where a model folder keeps them, and how one is run: by run_template.py, in a helper process."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.sandbox.helper import HelperFailure, JobLimits, run_job
 
 from .folder import escape_unprintable, read_json, read_text, read_texts
 
 PROGRAM = Path(__file__).with_name("run_template.py")
 SOURCE_BYTES = 64 << 10
-START_SECONDS = 20.0  # for the process to start on a busy machine
+CPU_SECONDS = 2.0
+MEMORY_BYTES = 1 << 30
+WAIT_SECONDS = 20.0  # for a template on a busy machine
 DEFAULT = "default"
 FOR_TOOLS = "tool_use"  # as in transformers
 FURTHER = "additional_chat_templates"  # the folder of the others
@@ -103,16 +103,18 @@ def render_each(source: str, jobs: Sequence[dict[str, Any]]) -> list[str | Templ
         raise TemplateError(
             f"The chat template is longer than the limit of {SOURCE_BYTES} bytes; use plain text instead."
         )
-    command = [sys.executable, "-P", str(PROGRAM)]
-    job = json.dumps({"source": source, "words": list(jobs)}).encode()
-    try:
-        done = subprocess.run(command, input=job, capture_output=True, timeout=START_SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        raise TemplateError("The chat template did not come to an end; use plain text instead.") from None
-    if done.returncode != 0:
-        why = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it ran out of time or memory"]
-        raise _render_failure(why[-1])
-    return [x["text"] if "text" in x else _template_error(x) for x in json.loads(done.stdout)]
+    limits = JobLimits(CPU_SECONDS, MEMORY_BYTES, WAIT_SECONDS)
+    try:  # a template is code, so no other one runs in its process
+        done = run_job(PROGRAM, {"source": source, "words": list(jobs)}, limits, fresh=True)
+    except HelperFailure as failure:
+        if failure.kind == "wait":
+            raise TemplateError(
+                "The chat template did not come to an end; use plain text instead."
+            ) from None
+        raise _render_failure(str(failure)) from None
+    if "failed" in done:
+        raise _render_failure(done["failed"])
+    return [x["text"] if "text" in x else _template_error(x) for x in done["texts"]]
 
 
 def _template_error(answer: dict[str, str]) -> TemplateError:

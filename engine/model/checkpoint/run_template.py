@@ -1,16 +1,14 @@
-"""The program that runs a chat template, a job from standard input to standard output. It imports nothing of ours.
+"""The program that runs a chat template, in a helper process. It imports nothing of ours.
 
 A template is code that came with a download. It runs in a sandbox that allows neither attributes of Python's own nor
-changes to what it is given, in this process of its own with a limit on time, memory and output. The names, filters and
+changes to what it is given, in a process of its own with a limit on time, memory and output. The names, filters and
 tags that a template finds are those of `apply_chat_template` in transformers 5.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -21,8 +19,6 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 OUTPUT_BYTES = 1 << 20
-SECONDS = 2.0
-MEMORY_BYTES = 1 << 30
 SENTENCE = 300  # characters of an error
 
 Expand = Callable[[dict[str, Any]], str]
@@ -139,29 +135,12 @@ def _error_sentence(error: BaseException) -> str:
     return " ".join(str(error).split())[:SENTENCE] or type(error).__name__
 
 
-def _confine() -> None:
-    """Limit this process where the system can; its parent ends it where not."""
-    try:
-        import resource
-    except ImportError:
-        return
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = int(used.ru_utime + used.ru_stime + SECONDS) + 1
-    for what, limit in ((resource.RLIMIT_AS, MEMORY_BYTES), (resource.RLIMIT_CPU, seconds)):
-        with suppress(ValueError, OSError):  # a limit that this system does not know
-            resource.setrlimit(what, (limit, limit))
-
-
-def main() -> None:
-    """Read a job from standard input, {"source", "words": [...]}, write a list with an answer for each of the words."""
-    job = json.load(sys.stdin.buffer)
-    _confine()
+def run_job(job: dict[str, Any]) -> dict[str, Any]:
+    """{"texts": an answer for each of job["words"]} by the template job["source"], or {"failed": why it is no template}."""
     try:
         expand = compile_template(job["source"])
+    except MemoryError:
+        raise
     except (Exception, RecursionError) as error:
-        sys.exit(_error_sentence(error))
-    sys.stdout.buffer.write(json.dumps([try_render(expand, words) for words in job["words"]]).encode())
-
-
-if __name__ == "__main__":
-    main()
+        return {"failed": _error_sentence(error)}
+    return {"texts": [try_render(expand, words) for words in job["words"]]}
