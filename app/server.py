@@ -43,6 +43,7 @@ from decodescope.app.runs.run_service import RunService
 from decodescope.engine.core.paths import expand_path
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.model.fetched.catalogue import find_fetchable
+from decodescope.engine.sandbox.helper import end_helpers
 
 PORT = 7860
 # The page library's own statistics: none are sent, and no table of all events is built again after each event.
@@ -243,7 +244,7 @@ def serve(  # noqa: PLR0913, PLR0915
             ):  # a model of that size is loaded by the first run, not by opening a page
                 play.models.load()
 
-    late = StartupApp(build)
+    late = StartupApp(build, end_helpers)
     guard = Guard(late, number, names, token, play.limits.upload << 20)
     config = uvicorn.Config(
         guard, http="h11", log_level="warning", server_header=False, timeout_graceful_shutdown=2

@@ -23,10 +23,14 @@ setInterval(() => asks().then((there) => there && location.reload()), 1000);
 
 
 class StartupApp:
-    """Builds an application in a thread as soon as the server runs; until then a page that asks again every second."""
+    """Builds an application in a thread as soon as the server runs; until then a page that asks again every second.
 
-    def __init__(self, build: Callable[[], Any]):
+    close: called when the server ends, so that no thread has to wait for long work
+    """
+
+    def __init__(self, build: Callable[[], Any], close: Callable[[], None] = lambda: None):
         self.build = build
+        self.close = close
         self.app: Any = None
         self.trouble: BaseException | None = None
         self._context: Any = None
@@ -62,6 +66,7 @@ class StartupApp:
         await send({"type": "lifespan.startup.complete"})
         await receive()
         building.cancel()
+        self.close()
         if self._context is not None:
             await self._context.__aexit__(None, None, None)
         await send({"type": "lifespan.shutdown.complete"})

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -26,7 +27,7 @@ POLL_SECONDS = 0.02
 IDLE_SECONDS = 60.0  # after which a helper without work is ended
 KEPT = 2  # helpers of one program that wait for work
 ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-_AGAIN = ("memory", "crash")  # faults that the jobs before may have caused
+WORN = 0.25  # of the memory of a job: a helper that holds more of it than that may fail for what jobs before it left
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class _Helper:
         self._reader.start()
         self._watched: psutil.Process | None = None
         self.stopped = False
-        self.used = False
+        self.worn = False
         self.idle_since = 0.0
 
     def _read(self, answers: IO[bytes]) -> None:
@@ -93,13 +94,11 @@ class _Helper:
         if self._watched is None:
             self._receive(JobLimits(float("inf"), 1 << 62, START_SECONDS), 0.0)
             self._watched = self._find_process()
-        begun = self._seconds()
+        begun, self.worn = self._seconds(), self._memory() > WORN * limits.memory
         request = {"seconds": limits.seconds, "memory": limits.memory, "job": job}
-        try:
+        with suppress(OSError):  # it ended before, which its output tells
             self._jobs.write(json.dumps(request).encode() + b"\n")
             self._jobs.flush()
-        except (OSError, ValueError):  # it ended before, which the answer tells
-            pass
         answer = self._receive(limits, begun)
         if "memory" in answer:
             raise HelperFailure("memory", _memory_sentence(limits))
@@ -122,7 +121,9 @@ class _Helper:
             raise self._explain_end(limits)
 
     def _check_use(self, limits: JobLimits, begun: float, deadline: float) -> None:
-        if self._seconds() - begun > limits.seconds + 1:  # the system counts whole seconds, and ends it at the next one
+        if (
+            self._seconds() - begun > limits.seconds + 1
+        ):  # the system counts whole seconds, and ends it at the next one
             raise HelperFailure("time", _time_sentence(limits))
         if self._memory() > limits.memory:
             raise HelperFailure("memory", _memory_sentence(limits))
@@ -157,7 +158,7 @@ class _Helper:
             info = self._watched.memory_info()
         except psutil.Error:
             return 0
-        return max(info.rss, getattr(info, "private", 0))
+        return int(max(info.rss, getattr(info, "private", 0)))  # Windows counts private bytes
 
     def _explain_end(self, limits: JobLimits) -> HelperFailure:
         """Why the process ended by itself."""
@@ -176,10 +177,8 @@ class _Helper:
         self._process.kill()
         self._process.wait()
         self._reader.join()
-        try:
+        with suppress(OSError):  # what was not sent is lost
             self._jobs.close()
-        except OSError:  # what was not sent is lost
-            pass
 
 
 def _time_sentence(limits: JobLimits) -> str:
@@ -214,7 +213,7 @@ class _Pool:
             waiting = self.idle.setdefault(program, [])
             keep = keep and not helper.stopped and len(waiting) < KEPT
             if keep:
-                helper.used, helper.idle_since = True, time.monotonic()
+                helper.idle_since = time.monotonic()
                 waiting.append(helper)
                 self._set_timer()
         if not keep:
@@ -276,16 +275,16 @@ def run_job(program: Path, job: Any, limits: JobLimits, *, fresh: bool = False) 
     pool, whole = _pool, False
     while True:
         helper = pool.take(program, fresh or whole)
-        used, keep = helper.used, False
+        keep = False
         try:
             answer = helper.do_job(job, limits)
             keep = not fresh
             return answer
         except HelperFailure as failure:
             keep = failure.kind == "error" and not fresh
-            if not (used and failure.kind in _AGAIN):
+            if whole or fresh or failure.kind != "memory" or not helper.worn:
                 raise
-            whole = True  # another process, which the jobs before have not worn
+            whole = True
         finally:
             pool.give_back(program, helper, keep)
 

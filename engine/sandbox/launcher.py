@@ -79,7 +79,9 @@ def answer_job(run: Callable[[Any], Any], request: dict[str, Any], limited: bool
 
 def main() -> None:
     """Answer jobs until there are no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the parent, which then ends its helpers
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # an interrupt is for the parent, which then ends its helpers
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
     limited = sys.argv[2:] == ["limited"]

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from torch import Tensor
 
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.sandbox.answers import hash_texts, read_answer, store_answer
+from decodescope.engine.sandbox.helper import HelperFailure, JobLimits, run_job
 
 from ..values.alphabet import Alphabet
 
@@ -28,6 +31,10 @@ SPACED = {"whitespace_flexible": False, "item_separator": ", ", "key_separator":
 WHOLE = '%llguidance {"no_forcing": true}\n'
 KEPT = 256  # paths that keep their matchers
 REASON = 120  # characters of the parser's message
+PROGRAM = Path(__file__).with_name("run_grammar.py")
+KIND = "grammar"
+LIMITS = JobLimits(20.0, 2 << 30)  # of a trial
+WAY_OUT = "write a shorter one, or one that repeats less"
 
 
 class GrammarPath:
@@ -81,7 +88,9 @@ class Recogniser:
         # ids without a text
         bare = {i for i, piece in enumerate(alphabet.pieces) if piece == b"<#%d>" % i}
         special = frozenset({*alphabet.marks, *alphabet.stops, *bare})
-        self._tokenizer = _build_tokenizer(tuple(alphabet.pieces), alphabet.stops, special)
+        pieces = tuple(alphabet.pieces)
+        _try_first_mask(self._grammar, pieces, alphabet.stops, special)
+        self._tokenizer = _build_tokenizer(pieces, alphabet.stops, special)
         self._lock = threading.Lock()
         self._masks: dict[bytes, Tensor] = {}
         self._matchers: dict[GrammarPath, Any] = {}
@@ -129,9 +138,13 @@ class Recogniser:
             here = here.before
         from llguidance import LLMatcher
 
+        from .run_grammar import parser_limits
+
         known = self._matchers.get(here)
         matcher = (
-            LLMatcher(self._tokenizer, self._grammar, log_level=0) if known is None else known.deep_copy()
+            LLMatcher(self._tokenizer, self._grammar, log_level=0, limits=parser_limits())
+            if known is None
+            else known.deep_copy()
         )
         fits = matcher.consume_tokens(way[::-1])
         assert fits or not way, "every token of an open path was in the mask before it"
@@ -160,7 +173,7 @@ def compile_grammar(text: str, dialect: str) -> str:
     else:
         body = f"start: /{regex_to_lark(text, '')}/" if dialect == "regex" else text
     grammar = LLMatcher.grammar_from_lark(body if "%llguidance" in body else WHOLE + body)
-    if why := LLMatcher.validate_grammar(grammar):
+    if why := _try_grammar(grammar):
         lines = [x.strip() for x in why.splitlines() if x.strip()]
         reason = next((x.removeprefix("error: ") for x in lines if x.startswith("error: ")), lines[0])[
             :REASON
@@ -176,18 +189,55 @@ def compile_grammar(text: str, dialect: str) -> str:
     return grammar
 
 
-class _Vocabulary:
-    """Tokens as llguidance takes them. It asks for texts to be split only where a mark is named in a grammar."""
+def _try_grammar(grammar: str) -> str:
+    """What llguidance finds wrong with a grammar; nothing if it can be read. Raises ParamError for one that takes too much."""
+    key = hash_texts(_version(), grammar)
+    return _trial_answer(key, {"grammar": grammar}, {})
 
-    bos_token_id = None
 
-    def __init__(self, tokens: tuple[bytes, ...], stops: frozenset[int], special: frozenset[int]):
-        self.tokens = list(tokens)
-        self.eos_token_id = min(stops)
-        self.special_token_ids = sorted(special)
+def _try_first_mask(
+    grammar: str, tokens: tuple[bytes, ...], stops: frozenset[int], special: frozenset[int]
+) -> None:
+    """Make the first mask of a grammar in a helper process. Raises ParamError for one that takes too much."""
+    vocabulary = _hash_vocabulary(tokens, stops, special)
+    more = {"stops": sorted(stops), "special": sorted(special)}
+    _trial_answer(
+        hash_texts(_version(), grammar, vocabulary),
+        {"grammar": grammar, "key": vocabulary},
+        {"tokens": tokens, **more},
+    )
 
-    def __call__(self, text: bytes | str) -> list[int]:
-        return []
+
+def _trial_answer(key: str, job: dict[str, Any], vocabulary: dict[str, Any]) -> str:
+    """What is wrong with a grammar, from the answers of trials or from a new one. vocabulary: what a helper may lack"""
+    answer = read_answer(KIND, key)
+    if answer is None:
+        try:
+            tried = run_job(PROGRAM, job, LIMITS)
+            if "lacks" in tried:
+                tokens = [x.decode("latin-1") for x in vocabulary["tokens"]]
+                tried = run_job(PROGRAM, {**job, **vocabulary, "tokens": tokens}, LIMITS)
+            answer = {"why": tried["why"][:4000]}
+        except HelperFailure as failure:
+            answer = {"refused": str(failure)}
+            if not failure.lasting:
+                raise ParamError(f"grammar.definition could not be tried: {failure}; try again.") from None
+        store_answer(KIND, key, answer)
+    if why := answer.get("refused"):
+        raise ParamError(f"grammar.definition takes too much, in a trial {why}: {WAY_OUT}.")
+    return str(answer.get("why", ""))
+
+
+@lru_cache(maxsize=1)
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("llguidance")
+
+
+@lru_cache(maxsize=2)
+def _hash_vocabulary(tokens: tuple[bytes, ...], stops: frozenset[int], special: frozenset[int]) -> str:
+    return hash_texts(*(x.decode("latin-1") for x in tokens), json.dumps([sorted(stops), sorted(special)]))
 
 
 @lru_cache(maxsize=2)
@@ -195,10 +245,9 @@ def _build_tokenizer(
     tokens: tuple[bytes, ...], stops: frozenset[int], special: frozenset[int]
 ) -> LLTokenizer:
     """The trie of all tokens, one for all runs of a model."""
-    from llguidance import LLTokenizer, TokenizerWrapper
+    from .run_grammar import build_vocabulary
 
-    made_of = TokenizerWrapper(_Vocabulary(tokens, stops, special))
-    return LLTokenizer(made_of, n_vocab=len(tokens), eos_token=sorted(stops))
+    return build_vocabulary([*tokens], sorted(stops), sorted(special))
 
 
 def _explain_dead_end(why: str, length: int) -> str:

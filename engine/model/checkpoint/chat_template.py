@@ -108,9 +108,7 @@ def render_each(source: str, jobs: Sequence[dict[str, Any]]) -> list[str | Templ
         done = run_job(PROGRAM, {"source": source, "words": list(jobs)}, limits, fresh=True)
     except HelperFailure as failure:
         if failure.kind == "wait":
-            raise TemplateError(
-                "The chat template did not come to an end; use plain text instead."
-            ) from None
+            raise TemplateError("The chat template did not come to an end; use plain text instead.") from None
         raise _render_failure(str(failure)) from None
     if "failed" in done:
         raise _render_failure(done["failed"])

@@ -9,8 +9,6 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-import tokenizers
-
 from decodescope.engine.core.conversation import Conversation
 from decodescope.engine.trace.records.events import Piece
 
@@ -18,6 +16,7 @@ from .added_tokens import AGAIN, Additions, add_missing_tokens, named_tokens
 from .chat_template import ChatTemplates, TemplateError, read_templates, render, render_each
 from .folder import TOKENIZER_BYTES, LoadError, read_ends, read_json, read_text
 from .message_forms import fit_messages
+from .text_encoder import TextEncoder, TokenizerTrial, is_panic
 from .tokenizer_settings import disable_dropout, settings_remarks
 from .typed_marks import (
     Fence,
@@ -59,15 +58,17 @@ class Tokenizer:
         template: str | ChatTemplates | None = None,
         stops: set[int] | None = None,
         table: dict[str, Any] | None = None,
+        trial: TokenizerTrial | None = None,
     ):
         self._spec = spec
         self._config = config
         self._named = named_tokens(config)
         self.templates = template if isinstance(template, ChatTemplates) else ChatTemplates(template)
-        self._plain = _bare_tokenizer(spec)
-        self._plain.encode_special_tokens = True  # a mark typed by a user is text
+        self._trial = trial or TokenizerTrial()
+        self._plain = TextEncoder(spec, self._trial, marks_are_text=True)  # a mark typed by a user is text
         content: dict[str, Any] = json.loads(spec) if table is None else table
-        added = self._plain.get_added_tokens_decoder()
+        native = self._plain.native
+        added = native.get_added_tokens_decoder()
         self.added: dict[int, str] = {at: x.content for at, x in added.items()}
         self._special: dict[str, int] = {x.content: at for at, x in added.items() if x.special}
         self._normalized = any(x.normalized for x in added.values())
@@ -78,7 +79,7 @@ class Tokenizer:
         self._spaced = _has_component(content, "Metaspace") or "▁" in json.dumps(
             content.get("decoder"), ensure_ascii=False
         )
-        self._ids = self._plain.get_vocab(with_added_tokens=True)
+        self._ids = native.get_vocab(with_added_tokens=True)
         self.vocab = max(self._ids.values(), default=-1) + 1
         if self.vocab > _MOST_IDS:
             raise ValueError(f"its largest id is {self.vocab - 1}, more than the limit of {_MOST_IDS - 1}")
@@ -109,11 +110,12 @@ class Tokenizer:
             more = add_missing_tokens(folder, table, config)
             chance = disable_dropout(table)
             spec = json.dumps(table, ensure_ascii=False) if more.changed or chance else spec
-            tokenizer = cls(spec, more.config, templates, ends.ids, table)
+            trial = TokenizerTrial.of_file(folder / "tokenizer.json", spec, table)
+            tokenizer = cls(spec, more.config, templates, ends.ids, table, trial)
         except LoadError:
             raise
         except BaseException as error:  # the library raises bare Exception, and lets its panics through
-            if not isinstance(error, Exception) and not _is_panic(error):
+            if not isinstance(error, Exception) and not is_panic(error):
                 raise
             why = str(error).split(". ")[0][:80]
             raise LoadError(
@@ -144,8 +146,8 @@ class Tokenizer:
 
     def _surrounding_ids(self) -> tuple[list[int], bool]:
         """Ids that are before every text, and whether tokenizer.json also puts some after it."""
-        bare = self._plain.encode("a", add_special_tokens=False).ids
-        full = self._plain.encode("a", add_special_tokens=True).ids
+        bare = self._plain.native.encode("a", add_special_tokens=False).ids
+        full = self._plain.native.encode("a", add_special_tokens=True).ids
         at = next((i for i in range(len(full)) if full[i : i + len(bare)] == bare), None)
         front, behind = ([], False) if at is None else (full[:at], len(full) > at + len(bare))
         wanted = self._config.get("add_bos_token")
@@ -161,7 +163,7 @@ class Tokenizer:
 
     def encode_marks(self, text: str) -> list[int]:
         """Ids of `text` that a template has made already: marks in it are read as marks, and nothing is put before it."""
-        return self._encode_guarded(self._marks_tokenizer, _HALF.sub("\ufffd", text)).ids
+        return self._marks_tokenizer.encode(_HALF.sub("\ufffd", text)).ids
 
     def encode_plain(self, text: str) -> list[int]:
         """Ids of `text` alone, without a prefix; marks in it are read as plain text."""
@@ -170,24 +172,11 @@ class Tokenizer:
     def _encode_text(self, text: str) -> list[int]:
         """Ids of `text`, in which marks are text."""
         text = _HALF.sub("\ufffd", text)
-        ids = self._encode_guarded(self._plain, text).ids
+        ids = self._plain.encode(text).ids
         if self._fakes.isdisjoint(ids):
             return ids
-        return self._encode_guarded(
-            self._inert_tokenizer[0], text
-        ).ids  # a model that has a mark among its pieces made one of plain text
-
-    @staticmethod
-    def _encode_guarded(by: tokenizers.Tokenizer, text: str) -> tokenizers.Encoding:
-        """`text` in the tokens of `by`, with nothing around them."""
-        try:
-            return by.encode(text, add_special_tokens=False)
-        except BaseException as error:
-            if not _is_panic(error):
-                raise
-            raise LoadError(
-                f"The tokenizer gave up on this text ({str(error)[:80]}); use another text or model."
-            ) from None
+        # a model that has a mark among its pieces made one of plain text
+        return self._inert_tokenizer[0].encode(text).ids
 
     def encode_bytes(self, data: bytes) -> list[int]:
         """Ids that encode exactly `data`, whatever the bytes, without a prefix.
@@ -273,7 +262,7 @@ class Tokenizer:
         fence = Fence.of(self._marks_in, "\0".join([source, *strings(words)]))
         fenced = {**words, **{name: fence.put(words[name]) for name in ("messages", *FENCED, *talk.options)}}
         if not fence.marks:
-            return self._encode_guarded(self._marks_tokenizer, render(source, words)).ids
+            return self._marks_tokenizer.encode(render(source, words)).ids
         texts = render_each(source, [words, fenced])
         if isinstance(texts[0], TemplateError):
             raise texts[0]
@@ -296,14 +285,14 @@ class Tokenizer:
             for i, text in zip(some, texts, strict=True):
                 if isinstance(text, TemplateError):
                     raise text
-                ids[i] = self._encode_guarded(self._marks_tokenizer, text).ids
+                ids[i] = self._marks_tokenizer.encode(text).ids
         return [ids[i] if i in ids else self.chat(x) for i, x in enumerate(conversations)]
 
     def _with_typed(self, text: str, spans: list[Span], free: str) -> list[int]:
         """Ids of a rendered chat. The marks at `spans` are text, all others are marks. `free` is not in the text."""
         inert, names = self._inert_tokenizer
         cuts = [(a, b, names[mark]) for a, b, mark in self._read_as_marks(mask_spans(text, spans, free))]
-        return self._encode_guarded(inert, replace_spans(text, cuts)).ids
+        return inert.encode(replace_spans(text, cuts)).ids
 
     def _marks_in(self, text: str) -> list[Span]:
         """Where a message holds what would be read as a mark of the template."""
@@ -314,7 +303,7 @@ class Tokenizer:
 
     def _read_as_marks(self, text: str) -> list[tuple[int, int, str]]:
         """Begin and end of each mark that the library finds in `text`, and the mark, without the spaces that it strips."""
-        whole, marks = self._encode_guarded(self._marks_tokenizer, text), []
+        whole, marks = self._marks_tokenizer.encode(text, offsets=True), []
         for at, (begin, end) in zip(whole.ids, whole.offsets, strict=True):
             mark, part = self.added.get(at, ""), text[begin:end]
             if mark in self._controls and (at not in self._unknown or mark in part):
@@ -355,7 +344,7 @@ class Tokenizer:
             if _ANSWERED in text
             else ""
         )
-        ids = self._encode_guarded(self._marks_tokenizer, between).ids
+        ids = self._marks_tokenizer.encode(between).ids
         return [x for x in ids if self.added.get(x, "").strip("▁ \n\t")]
 
     @cached_property
@@ -374,15 +363,15 @@ class Tokenizer:
         return frozenset(self._special) | {x for x in plain if x in source and not x.isspace()}
 
     @cached_property
-    def _marks_tokenizer(self) -> tokenizers.Tokenizer:
+    def _marks_tokenizer(self) -> TextEncoder:
         """The same tokenizer, reading marks as marks."""
-        return _bare_tokenizer(self._spec)
+        return TextEncoder(self._spec, self._trial)
 
     @cached_property
-    def _inert_tokenizer(self) -> tuple[tokenizers.Tokenizer, dict[str, str]]:
+    def _inert_tokenizer(self) -> tuple[TextEncoder, dict[str, str]]:
         """The same tokenizer with secret names for its marks, and these names by mark."""
         spec, names = rename_marks(self._spec, sorted(self._controls))
-        return _bare_tokenizer(spec), names
+        return TextEncoder(spec, self._trial), names
 
     def same_ids(self, other: Tokenizer, rows: int = _MOST_IDS) -> tuple[int, str | None, str | None] | None:
         """The first id that has another token in `other`, with both tokens; None if there is none.
@@ -396,14 +385,6 @@ class Tokenizer:
         return next((i, a, b) for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b)
 
 
-def _bare_tokenizer(spec: str) -> tokenizers.Tokenizer:
-    """The library's tokenizer, which neither pads nor cuts."""
-    tokenizer = tokenizers.Tokenizer.from_str(spec)
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer
-
-
 def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
     """A message with its reasoning under the names that templates read."""
     names = ("reasoning_content", "thinking", "reasoning")
@@ -411,12 +392,6 @@ def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
     return (
         message if reasoning is None else {"thinking": reasoning, **message, "reasoning_content": reasoning}
     )
-
-
-def _is_panic(error: BaseException) -> bool:
-    """True if the tokenizers library panicked, as it does when a pattern backtracks without end. Such an error is not an
-    Exception, so nothing catches it by chance; the library itself still works afterwards."""
-    return type(error).__name__ == "PanicException"
 
 
 def _has_component(part: Any, kind: str) -> bool:
