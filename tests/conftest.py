@@ -164,6 +164,17 @@ def driver() -> Iterator[Any]:
         yield driver
 
 
+@pytest.fixture(scope="session", autouse=True)
+def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What trials of tokenizers and grammars find is kept for this process alone, not in the user's own data folder."""
+    from decodescope.engine.sandbox import answers
+
+    folder = tmp_path_factory.mktemp("trials")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(answers, "answers_folder", lambda: folder)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def closed(request: pytest.FixtureRequest) -> Iterator[None]:
     """Close after a test what it opened in the browser: a page that plays on would slow the next one."""

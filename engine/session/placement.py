@@ -27,7 +27,7 @@ from decodescope.engine.kernels.formats import FORMATS
 from decodescope.engine.model.checkpoint.folder import LoadError
 from decodescope.engine.model.checkpoint.gguf.source import GgufShape, read_gguf_shape, source_record
 from decodescope.engine.model.checkpoint.gguf.tensors import is_multiplied_packed, loaded_bytes
-from decodescope.engine.model.checkpoint.weights import layer_plan, weight_files
+from decodescope.engine.model.checkpoint.weights import check_header, layer_plan, weight_files
 from decodescope.engine.model.layers.matrix import can_pack
 from decodescope.engine.timing.measure import profile_key
 
@@ -58,6 +58,7 @@ def _stored_dtype(folder: Path) -> torch.dtype:
     counts = Counter[str]()
     try:
         for path in weight_files(folder)[:1]:
+            check_header(path)
             with safe_open(path, "pt") as file:
                 for name in file.keys():  # noqa: SIM118 # the file is no mapping
                     part = file.get_slice(name)

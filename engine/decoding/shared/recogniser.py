@@ -198,14 +198,16 @@ def _try_grammar(grammar: str) -> str:
 def _try_first_mask(
     grammar: str, tokens: tuple[bytes, ...], stops: frozenset[int], special: frozenset[int]
 ) -> None:
-    """Make the first mask of a grammar in a helper process. Raises ParamError for one that takes too much."""
+    """Make the first mask of a grammar in a helper process. Raises ParamError for one that takes too much, or has none."""
     vocabulary = _hash_vocabulary(tokens, stops, special)
     more = {"stops": sorted(stops), "special": sorted(special)}
-    _trial_answer(
+    why = _trial_answer(
         hash_texts(_version(), grammar, vocabulary),
         {"grammar": grammar, "key": vocabulary},
         {"tokens": tokens, **more},
     )
+    if why:
+        raise ParamError(_explain_dead_end(why.partition("\n")[0][:REASON], 0))
 
 
 def _trial_answer(key: str, job: dict[str, Any], vocabulary: dict[str, Any]) -> str:

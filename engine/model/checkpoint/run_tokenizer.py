@@ -14,7 +14,7 @@ from typing import Any
 import tokenizers
 
 SIZES = (1, 256, 1024, 4096, 16384)  # bytes of the texts of a trial
-TEXT_SECONDS = 2.0  # of processor time for one of them
+TEXT_SECONDS = 1.0  # of processor time for the longest of them; shorter ones may take their share
 IDS_A_BYTE = 64  # the most that a byte of text may become, and
 IDS_MORE = 4096  # what may be added to any text
 LETTERS = 8  # letters and tokens of the vocabulary that are tried
@@ -93,9 +93,9 @@ def _measure(tokenizer: tokenizers.Tokenizer, text: str, special: bool) -> tuple
     except BaseException:  # a text that the library gives up on is refused when it is a prompt
         ids = 0
     took = time.process_time() - begun
-    if took > TEXT_SECONDS:
-        much = f"{took:.1f} seconds of processor time for {_count_bytes(text)} bytes of text"
-        return took, f"it took {much}, more than the limit of {TEXT_SECONDS:g}"
+    if took > TEXT_SECONDS * max(0.25, len(text) / SIZES[-1]):
+        much = f"{took:.2f} seconds of processor time for {_count_bytes(text)} bytes of text"
+        return took, f"it took {much}, more than the limit of {TEXT_SECONDS:g} for {SIZES[-1]} bytes"
     return took, _growth_problem(text, ids)
 
 

@@ -20,10 +20,11 @@ PROGRAM = Path(__file__).with_name("run_tokenizer.py")
 KIND = "tokenizer"
 RULES = "1"  # of a trial; another number makes all answers void
 LONG_TEXT = 16 << 10  # bytes of a text that is encoded in a helper process, whatever the trial said
-TRIAL_SECONDS = 20.0  # of processor time, and
+TRIAL_SECONDS = 10.0  # of processor time, and
 SECONDS_A_MIB = 5.0  # more for each MiB of the file
 TEXT_SECONDS = 10.0  # of processor time for a text in a helper process, and
 SECONDS_A_KIB = 0.1  # more for each KiB of it
+WAIT_SECONDS = 600.0  # for either, on a busy machine
 MEMORY_BYTES = 512 << 20
 FILE_COPIES = 24  # bytes of memory for a byte of the file
 TEXT_COPIES = 1024  # bytes of memory for a byte of the text
@@ -89,7 +90,9 @@ class TokenizerTrial:
 def _try_tokenizer(path: Path, spec: str, table: dict[str, Any]) -> tuple[dict[str, str | bool], bool]:
     """The answer of a trial, and whether it holds from now on."""
     size = len(spec)
-    limits = JobLimits(TRIAL_SECONDS + SECONDS_A_MIB * size / (1 << 20), MEMORY_BYTES + FILE_COPIES * size)
+    limits = JobLimits(
+        TRIAL_SECONDS + SECONDS_A_MIB * size / (1 << 20), MEMORY_BYTES + FILE_COPIES * size, WAIT_SECONDS
+    )
     try:
         tried = run_job(PROGRAM, {"try": spec}, limits)
     except HelperFailure as failure:
@@ -143,6 +146,7 @@ class TextEncoder:
         limits = JobLimits(
             TEXT_SECONDS + SECONDS_A_KIB * size / 1024,
             MEMORY_BYTES + FILE_COPIES * len(self._spec) + TEXT_COPIES * size,
+            WAIT_SECONDS,
         )
         try:
             done = run_job(PROGRAM, job, limits)

@@ -215,15 +215,7 @@ class CheckpointTensors(TensorSource):
         self._files.close()
 
     def _add(self, path: Path) -> None:
-        try:
-            with path.open("rb") as raw:
-                header = int.from_bytes(raw.read(8), "little")
-        except OSError as error:
-            raise LoadError(f"{path} cannot be read ({error.strerror}); see who may read it.") from None
-        if header > HEADER_BYTES:
-            raise LoadError(
-                f"{path} has a header of {header} bytes, more than the limit of {HEADER_BYTES}; it is damaged."
-            )
+        check_header(path)
         try:
             file = self._files.enter_context(safe_open(path, "pt"))
         except (SafetensorError, OSError) as error:
@@ -253,6 +245,19 @@ class CheckpointTensors(TensorSource):
     def tensor(self, name: str) -> Tensor:
         stored: Tensor = self._open[name].get_tensor(name)
         return stored
+
+
+def check_header(path: Path) -> None:
+    """LoadError for a safetensors file whose header is too long: the library reads it whole, and cannot be interrupted."""
+    try:
+        with path.open("rb") as raw:
+            header = int.from_bytes(raw.read(8), "little")
+    except OSError as error:
+        raise LoadError(f"{path} cannot be read ({error.strerror}); see who may read it.") from None
+    if header > HEADER_BYTES:
+        raise LoadError(
+            f"{path} has a header of {header} bytes, more than the limit of {HEADER_BYTES}; it is damaged."
+        )
 
 
 def read_adapter(model: Path, spec: ModelSpec, base: str) -> Adapter | None:
