@@ -1,4 +1,4 @@
-"""Native code that reads grammars and headers of others: it takes bounded time and memory, by a trial or by limits of its own."""
+"""Native code that reads grammars and headers of others: its time and memory are bounded, by a trial or by its own limits."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from decodescope.engine.model.checkpoint.weights import HEADER_BYTES
 from decodescope.engine.sandbox.helper import JobLimits, run_job
 from decodescope.engine.session import placement
 
-PIECES = [b"<end>", *(bytes([x]) for x in range(256))]
+PIECES = [b"<end>", *(bytes([x]) for x in range(256)), *(b"a" * n for n in range(2, 60))]
 END = frozenset({0})
 
 
 def alphabet() -> Alphabet:
-    """All bytes, and an end."""
+    """All bytes, runs of one letter, and an end."""
     return Alphabet(len(PIECES), END, END, lambda: PIECES)
 
 

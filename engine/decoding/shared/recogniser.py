@@ -162,14 +162,13 @@ def compile_grammar(text: str, dialect: str) -> str:
     if dialect == "json":
         try:
             schema: Any = json.loads(text)
-        except ValueError as error:
+            schema = schema if isinstance(schema, dict) else {"allOf": [schema]}
+            spaced = {**schema, "x-guidance": {**SPACED, **schema.get("x-guidance", {})}}
+            body = f"start: %json {json.dumps(spaced)}"
+        except (ValueError, TypeError, RecursionError) as error:
             raise ParamError(
                 f'grammar.definition is no JSON ({error}): write a schema such as {{"type": "object"}}.'
             ) from None
-        schema = schema if isinstance(schema, dict) else {"allOf": [schema]}
-        body = (
-            f"start: %json {json.dumps({**schema, 'x-guidance': {**SPACED, **schema.get('x-guidance', {})}})}"
-        )
     else:
         body = f"start: /{regex_to_lark(text, '')}/" if dialect == "regex" else text
     grammar = LLMatcher.grammar_from_lark(body if "%llguidance" in body else WHOLE + body)

@@ -35,6 +35,9 @@ KNOWN_PATTERNS = frozenset(
             for digits in (r"\p{N}", r"\p{N}{1,3}")
         ),
         r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+",  # CLIP
+        r"'(?:[sdmtSDMT]|ll|ve|re)(?!\p{L})|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s*[\r\n]+[^\S\r\n]*|"
+        r"\s+(?!\S)|\s+",  # the shipped models
+        r"@[0-7],[0-7]|[\s\S]",  # the shipped models of digits
         *(
             r"\s+",
             " +",
