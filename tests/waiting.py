@@ -29,3 +29,19 @@ def awaited(work: Coroutine[Any, Any, T]) -> T:
     """
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()
+
+
+def error_while_loop_runs(work: Callable[[], object], kind: type[Exception]) -> str:
+    """The message of the error that `work` ends with, in a thread; the event loop beside it must go on all the time."""
+
+    async def watch() -> tuple[BaseException | None, int]:
+        task, looks = asyncio.create_task(asyncio.to_thread(work)), 0
+        while not task.done():
+            await asyncio.sleep(LOOK)
+            looks += 1
+        return task.exception(), looks
+
+    error, looks = awaited(watch())
+    assert isinstance(error, kind), error
+    assert looks > 2, "the loop stood still"
+    return str(error)

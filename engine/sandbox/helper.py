@@ -58,7 +58,7 @@ class HelperFailure(Exception):
         return self.kind in ("time", "memory", "crash", "error")
 
 
-class _Helper:
+class _HelperProcess:
     """One process. It does one job at a time."""
 
     def __init__(self, program: Path):
@@ -194,19 +194,19 @@ class _Pool:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.working: set[_Helper] = set()
-        self.idle: dict[Path, list[_Helper]] = {}
+        self.working: set[_HelperProcess] = set()
+        self.idle: dict[Path, list[_HelperProcess]] = {}
         self.timer: threading.Timer | None = None
 
-    def take(self, program: Path, fresh: bool) -> _Helper:
+    def take(self, program: Path, fresh: bool) -> _HelperProcess:
         """A helper for a job of this program; a new one if `fresh`."""
         with self.lock:
             waiting = self.idle.get(program, [])
-            helper = waiting.pop() if waiting and not fresh else _Helper(program)
+            helper = waiting.pop() if waiting and not fresh else _HelperProcess(program)
             self.working.add(helper)
         return helper
 
-    def give_back(self, program: Path, helper: _Helper, keep: bool) -> None:
+    def give_back(self, program: Path, helper: _HelperProcess, keep: bool) -> None:
         """Keep a helper for the next job, or end it."""
         with self.lock:
             self.working.discard(helper)

@@ -53,11 +53,11 @@ def _set_soft_limit(what: int, limit: int) -> None:
 
 def load_program(path: str) -> Callable[[Any], Any]:
     """The function `run_job` of a file."""
-    found = importlib.util.spec_from_file_location("job", path)
-    assert found is not None and found.loader is not None
-    module = importlib.util.module_from_spec(found)
+    spec = importlib.util.spec_from_file_location("job", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
     sys.modules["job"] = module
-    found.loader.exec_module(module)
+    spec.loader.exec_module(module)
     run: Callable[[Any], Any] = module.run_job
     return run
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from waiting import eventually
 
 from decodescope.app.http.startup import StartupApp
 from decodescope.engine.sandbox import answers, helper
 from decodescope.engine.sandbox.helper import HelperFailure, JobLimits, end_helpers, run_job
 
 PROGRAM = """
-import os, time
+import os, threading
 
 def run_job(job):
     if job == "loop":
@@ -28,9 +28,9 @@ def run_job(job):
         held = []
         while True:
             held.append(bytearray(b"x" * (8 << 20)))
-            time.sleep(0.005)
+            threading.Event().wait(0.005)
     if job == "sleep":
-        time.sleep(600)
+        threading.Event().wait(600)
     if job == "exit":
         os._exit(3)
     if job == "raise":
@@ -97,10 +97,7 @@ def test_a_helper_is_used_again_unless_a_job_wants_its_own(program: Path) -> Non
 def test_helpers_without_work_end(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(helper, "IDLE_SECONDS", 0.05)
     run_job(program, "a", LIMITS)
-    until = time.monotonic() + 60
-    while helpers() and time.monotonic() < until:
-        time.sleep(0.02)
-    assert not helpers()
+    eventually(lambda: not helpers())
 
 
 def test_ending_helpers_ends_the_job_at_work(program: Path) -> None:
@@ -115,8 +112,7 @@ def test_ending_helpers_ends_the_job_at_work(program: Path) -> None:
     run_job(program, "a", LIMITS)
     thread = threading.Thread(target=work)
     thread.start()
-    while not helper._pool.working:
-        time.sleep(0.01)
+    eventually(lambda: helper._pool.working)
     end_helpers()
     thread.join(60)
     assert [x.kind for x in seen] == ["stopped"]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import error_while_loop_runs
 
 from decodescope.engine.model.checkpoint import text_encoder
 from decodescope.engine.model.checkpoint.folder import LoadError
@@ -94,25 +93,6 @@ def folder_of(path: Path, spec: Part) -> Path:
     return path
 
 
-def answered(work: Callable[[], Any]) -> str:
-    """The refusal of this work in a thread, during which the loop of a page must go on; as one sentence."""
-
-    async def live() -> tuple[str, int]:
-        task, ticks = asyncio.create_task(asyncio.to_thread(work)), 0
-        while not task.done():
-            await asyncio.sleep(0.01)
-            ticks += 1
-        with pytest.raises(LoadError) as refusal:
-            task.result()
-        return str(refusal.value), ticks
-
-    why, ticks = asyncio.run(live())
-    assert ticks > 5, "the loop stood still"
-    assert why.endswith(".")
-    assert why.isprintable()
-    return why
-
-
 HOSTILE = {
     "each letter twice, again and again": bpe(normalizer=steps(*[replaced("a", "aa")] * 34)),
     "a hundred letters of one": bpe(normalizer=steps(*[replaced("a", "a" * 100)] * 6)),
@@ -131,7 +111,7 @@ def test_a_file_that_multiplies_text_is_refused_when_it_is_first_seen(
     monkeypatch.setattr(text_encoder, "MEMORY_BYTES", 400 << 20)
     monkeypatch.setattr(text_encoder, "TRIAL_SECONDS", 1.0)
     folder = folder_of(tmp_path / "m", HOSTILE[name])
-    why = answered(lambda: Tokenizer.from_folder(folder))
+    why = error_while_loop_runs(lambda: Tokenizer.from_folder(folder), LoadError)
     assert str(folder / "tokenizer.json") in why
     assert "more than" in why
     assert "choose another model" in why
@@ -163,7 +143,7 @@ def test_a_rule_that_waits_for_a_word_is_met_in_a_helper(
     spec, text = WAITING[name]
     tokenizer = Tokenizer.from_folder(folder_of(tmp_path / "m", spec))
     assert tokenizer.encode("a") == [tokenizer._ids["a"]]
-    why = answered(lambda: tokenizer.encode(text))
+    why = error_while_loop_runs(lambda: tokenizer.encode(text), LoadError)
     assert str(tmp_path / "m" / "tokenizer.json") in why
     assert "gave up on this text" in why
     assert "use another text or model" in why

@@ -163,9 +163,12 @@ def compile_grammar(text: str, dialect: str) -> str:
         try:
             schema: Any = json.loads(text)
             schema = schema if isinstance(schema, dict) else {"allOf": [schema]}
-            spaced = {**schema, "x-guidance": {**SPACED, **schema.get("x-guidance", {})}}
-            body = f"start: %json {json.dumps(spaced)}"
-        except (ValueError, TypeError, RecursionError) as error:
+            own = schema.get("x-guidance", {})
+            options = (
+                {**SPACED, **own} if isinstance(own, dict) else own
+            )  # llguidance says what is wrong with another
+            body = f"start: %json {json.dumps({**schema, 'x-guidance': options})}"
+        except (ValueError, RecursionError) as error:
             raise ParamError(
                 f'grammar.definition is no JSON ({error}): write a schema such as {{"type": "object"}}.'
             ) from None

@@ -102,8 +102,8 @@ def _measure(tokenizer: tokenizers.Tokenizer, text: str, special: bool) -> tuple
 def _growth_problem(text: str, ids: int) -> str:
     """Why these are too many tokens for a text; nothing if they are not."""
     most = IDS_A_BYTE * _count_bytes(text) + IDS_MORE
-    made = f"it made {ids} tokens of {_count_bytes(text)} bytes of text"
-    return f"{made}, more than the limit of {most}" if ids > most else ""
+    result = f"it made {ids} tokens of {_count_bytes(text)} bytes of text"
+    return f"{result}, more than the limit of {most}" if ids > most else ""
 
 
 def _count_bytes(text: str) -> int:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any
+from typing import Any, TypeVar
 
 from .gguf.tokenizer import PRE
+
+T = TypeVar("T")
 
 MOST_GROWTH = 64.0  # letters that one letter may become in all steps of a normalizer
 MOST_STEPS = 32
@@ -79,11 +81,19 @@ def has_bounded_work(table: dict[str, Any]) -> bool:
         return (
             _bounds_normalizer(table.get("normalizer"))
             and _bounds_pre_tokenizer(table.get("pre_tokenizer"))
-            and _bounds_model(table["model"])
+            and _bounds_model(_field(table, "model", dict))
             and _count_copies(table.get("post_processor")) <= 2
         )
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+    except (ValueError, RecursionError):
         return False  # of another form than the known ones
+
+
+def _field(part: Any, name: str, kind: type[T], usual: T | None = None) -> T:
+    """A value of a part. Raises ValueError for one of another type, and for one that lacks, unless `usual` takes its place."""
+    value = part.get(name, usual) if isinstance(part, dict) else None
+    if not isinstance(value, kind):
+        raise ValueError("of another form")
+    return value
 
 
 def _bounds_normalizer(part: Any) -> bool:
@@ -97,31 +107,33 @@ def _flatten(part: Any, inner: str) -> list[dict[str, Any]]:
     """The steps of a part, those of its sequences one after the other."""
     if part is None:
         return []
-    if part["type"] == "Sequence":
-        return [step for x in part[inner] for step in _flatten(x, inner)]
+    if _field(part, "type", str) == "Sequence":
+        return [step for x in _field(part, inner, list) for step in _flatten(x, inner)]
     return [part]
 
 
 def _growth(step: dict[str, Any]) -> float:
     """Letters that one letter becomes at most; infinite if that is not known."""
-    kind = step["type"]
+    kind = _field(step, "type", str)
     if kind in _NORMALIZERS:
         return _GROWING.get(kind, 1.0)
     if kind == "Prepend":  # before every text between two marks, so before every letter at worst
-        return 1.0 + len(step["prepend"])
+        return 1.0 + len(_field(step, "prepend", str))
     if kind == "Precompiled":
-        return float(_longest_replacement(step["precompiled_charsmap"]))
-    if kind == "Replace" and len(step["content"]) <= MOST_PART and _is_known(step["pattern"]):
-        length = len(step["pattern"].get("String", "x"))
-        return max(1.0, len(step["content"]) / length)
+        return float(_longest_replacement(_field(step, "precompiled_charsmap", str)))
+    if kind == "Replace" and _is_known(step):
+        content, pattern = _field(step, "content", str), _field(step, "pattern", dict)
+        length = len(_field(pattern, "String", str, "x"))
+        return max(1.0, len(content) / length) if len(content) <= MOST_PART else float("inf")
     return float("inf")
 
 
-def _is_known(pattern: dict[str, str]) -> bool:
-    """True for a text that is not empty, and for a regular expression of a published tokenizer."""
+def _is_known(step: dict[str, Any]) -> bool:
+    """True if a step looks for a text that is not empty, or for a regular expression of a published tokenizer."""
+    pattern = _field(step, "pattern", dict)
     if "String" in pattern:
-        return len(pattern["String"]) > 0
-    return pattern["Regex"] in KNOWN_PATTERNS
+        return len(_field(pattern, "String", str)) > 0
+    return _field(pattern, "Regex", str) in KNOWN_PATTERNS
 
 
 def _longest_replacement(charsmap: str) -> int:
@@ -137,20 +149,20 @@ def _longest_replacement(charsmap: str) -> int:
 def _bounds_pre_tokenizer(part: Any) -> bool:
     steps = _flatten(part, "pretokenizers")
     return len(steps) <= MOST_STEPS and all(
-        step["type"] in _PRE_TOKENIZERS or (step["type"] == "Split" and _is_known(step["pattern"]))
-        for step in steps
+        step["type"] in _PRE_TOKENIZERS or (step["type"] == "Split" and _is_known(step)) for step in steps
     )
 
 
 def _bounds_model(model: dict[str, Any]) -> bool:
     kind = model.get("type")
     added = ("continuing_subword_prefix", "end_of_word_suffix")
-    if any(len(model.get(x) or "") > MOST_PART for x in added):
+    if any(len(_field({x: model.get(x) or ""}, x, str)) > MOST_PART for x in added):
         return False
     if kind == "WordPiece":
-        return int(model.get("max_input_chars_per_word", 100)) <= MOST_WORD
+        return _field(model, "max_input_chars_per_word", int, 100) <= MOST_WORD
     if kind == "Unigram":
-        return max((len(token) for token, _ in model["vocab"]), default=0) <= MOST_PIECE
+        pieces = [x[0] for x in _field(model, "vocab", list) if isinstance(x, list) and x]
+        return max((len(x) for x in pieces if isinstance(x, str)), default=0) <= MOST_PIECE
     return kind in ("BPE", "WordLevel")
 
 
@@ -159,7 +171,7 @@ def _count_copies(part: Any) -> int:
     copies = 1
     for step in _flatten(part, "processors"):
         if step["type"] == "TemplateProcessing":
-            copies *= max(1, sum("Sequence" in x for x in step["single"]))
+            copies *= max(1, sum("Sequence" in x for x in _field(step, "single", list)))
         elif step["type"] not in _POST_PROCESSORS:
             raise ValueError("not known")
     return copies
