@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import ipaddress
 import os
-import secrets
 import socket
 import sys
 import threading
@@ -17,15 +15,25 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 
 from decodescope.app.basis.limits import LabLimits
 from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.app.basis.storage import ensure_writable, traces_folder
+from decodescope.app.http.access_options import (
+    AccessOptions,
+    ServeError,
+    access_settings,
+    is_loopback,
+    page_addresses,
+)
 from decodescope.app.http.guard import Guard
 from decodescope.app.http.json_answer import JsonAnswer
+from decodescope.app.http.page_routes import PageRoutes
+from decodescope.app.http.quiet_log import limit_log, log_failure
 from decodescope.app.http.startup import StartupApp
-from decodescope.app.page.gradio_import import skip_unused_imports
+from decodescope.app.page.gradio_import import report_failures, skip_unused_imports
 from decodescope.app.routes import batch as batches
 from decodescope.app.routes import cache as caching
 from decodescope.app.routes import calibrations, runs, sets, trainings, web
@@ -41,7 +49,6 @@ from decodescope.app.routes import report as reports
 from decodescope.app.runs.placed_key import USUAL, Placement, check_placement
 from decodescope.app.runs.run_service import RunService
 from decodescope.engine.core.paths import expand_path
-from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.model.fetched.catalogue import find_fetchable
 from decodescope.engine.sandbox.helper import end_helpers
 
@@ -52,10 +59,6 @@ UNCOUNTED = {
     "GRADIO_ANALYTICS_MAX_EVENTS": "1",
     "GRADIO_ANALYTICS_CACHE_FREQUENCY": str(1 << 62),
 }
-
-
-class ServeError(Refusal):
-    """The server cannot be started like this. One sentence."""
 
 
 def build_app(play: RunService, *, page: bool = True) -> FastAPI:
@@ -106,12 +109,18 @@ def _add_error_handlers(api: FastAPI) -> None:
     def unreadable(request: Request, error: RequestRefusal) -> Response:
         return refusal_response(error.status, str(error), error.offer)
 
-    @api.exception_handler(Exception)
-    def failed(request: Request, error: Exception) -> Response:
-        what = f"Something went wrong inside ({type(error).__name__})"
-        return refusal_response(
-            500, f"{what}: load the page again, and please report it if that does not help."
-        )
+    api.add_exception_handler(Exception, _answer_failure)
+
+
+def _answer_failure(request: Request, error: Exception) -> Response:
+    what = f"Something went wrong inside ({type(error).__name__})"
+    return refusal_response(500, f"{what}: load the page again, and please report it if that does not help.")
+
+
+def _answer_misfit(request: Request, error: Exception) -> Response:
+    return refusal_response(
+        422, "The request does not have the form that the page sends: load the page again."
+    )
 
 
 def _mount_page(api: FastAPI, play: RunService) -> None:
@@ -124,9 +133,10 @@ def _mount_page(api: FastAPI, play: RunService) -> None:
         from decodescope.app.page.layout import build_page as layout
         from decodescope.app.page.theme import theme
 
+        demo = layout(play)
         gr.mount_gradio_app(
             api,
-            layout(play),
+            demo,
             path="/",
             server_name="127.0.0.1",
             footer_links=[],
@@ -141,27 +151,11 @@ def _mount_page(api: FastAPI, play: RunService) -> None:
             theme=theme(),
             head=STYLES,
         )
+    demo.app.add_exception_handler(Exception, _answer_failure)
+    demo.app.add_exception_handler(RequestValidationError, _answer_misfit)
+    report_failures(log_failure)
     api.add_middleware(HeadMiddleware)
-
-
-def allowed_hosts(host: str, allow_host: str | None) -> list[str]:
-    """The further hosts that are accepted; raises ServeError if `host` is open to others and none is named."""
-    names = [x.strip() for x in (allow_host or "").split(",") if x.strip()]
-    if not is_loopback(host) and not names:
-        raise ServeError(
-            f"--host {host} lets other machines in: say under which name with --allow-host NAME, or leave --host out."
-        )
-    return names
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+    api.add_middleware(PageRoutes)
 
 
 def bind(host: str, port: int | None) -> socket.socket:
@@ -188,7 +182,7 @@ def serve(  # noqa: PLR0913, PLR0915
     port: int | None = None,
     data: str | Path | None = None,
     open_browser: bool = True,
-    allow_host: str | None = None,
+    access: AccessOptions = AccessOptions(),  # noqa: B008 # it is frozen
     models: str | Path | None = None,
     limits: LabLimits | None = None,
     further: Mapping[str, str] | None = None,
@@ -198,8 +192,8 @@ def serve(  # noqa: PLR0913, PLR0915
 ) -> None:
     """Open the lab and serve it until it is interrupted. Raises a Refusal for settings that cannot work.
     threads: of a pass; None: chosen by timing, and watched;  place: type and device of the models, if nobody chooses others
-    allow_get: visitors may fetch models, also from other machines"""
-    names = allowed_hosts(host, allow_host)
+    access: who may come in;  allow_get: visitors may fetch models, also from other machines"""
+    settings = access_settings(host, access)
     if place.device:
         from decodescope.engine.model.layers.devices import device_named
 
@@ -211,19 +205,9 @@ def serve(  # noqa: PLR0913, PLR0915
             f"There is no folder {str(folder)[:200]}: give --models one that holds folders of models."
         )
     kept = ensure_writable(traces_folder(data))
-    token = None if is_loopback(host) else secrets.token_urlsafe(24)
     listening = bind(host, port)
     number = listening.getsockname()[1]
-    if names and token:
-        shown = names[0]
-    elif host == "localhost":
-        shown = "localhost"
-    else:
-        shown = host
-    shown = f"[{shown}]" if shown.count(":") > 1 and not shown.startswith("[") else shown
-    address = f"http://{shown}" + ("" if token and ":" in shown.split("]")[-1] else f":{number}") + "/"
-    if token:
-        address += f"?token={token}"
+    addresses = page_addresses(host, number, settings)
 
     play = RunService(model, draft, kept, folder, limits, further)
     play.models.choose_threads(threads)
@@ -245,12 +229,18 @@ def serve(  # noqa: PLR0913, PLR0915
                 play.models.load()
 
     late = StartupApp(build, end_helpers)
-    guard = Guard(late, number, names, token, play.limits.upload << 20)
-    config = uvicorn.Config(
-        guard, http="h11", log_level="warning", server_header=False, timeout_graceful_shutdown=2
+    guard = Guard(late, number, settings, play.limits.upload << 20)
+    config = uvicorn.Config(  # what a proxy says is read by the guard, which knows the named ones
+        guard,
+        http="h11",
+        log_level="warning",
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=2,
     )
+    limit_log()
     server = uvicorn.Server(config)
-    threading.Thread(target=_announce, args=(server, address, open_browser), daemon=True).start()
+    threading.Thread(target=_announce, args=(server, addresses, open_browser), daemon=True).start()
     try:
         server.run(sockets=[listening])
     except KeyboardInterrupt:
@@ -262,12 +252,13 @@ def serve(  # noqa: PLR0913, PLR0915
         raise late.trouble
 
 
-def _announce(server: Any, address: str, open_browser: bool) -> None:
-    """Print the page's address as soon as it answers, and open it."""
+def _announce(server: Any, addresses: list[str], open_browser: bool) -> None:
+    """Print the page's addresses as soon as it answers, and open the last one, which is this machine's own."""
     while not server.started:
         if server.should_exit:
             return
         time.sleep(0.02)
-    print(f"DecodeScope is at {address}\nStop it with Ctrl+C.", file=sys.stdout, flush=True)
+    here = "".join(f"On this machine it is at {x}\n" for x in addresses[1:])
+    print(f"DecodeScope is at {addresses[0]}\n{here}Stop it with Ctrl+C.", file=sys.stdout, flush=True)
     if open_browser:
-        webbrowser.open(address)
+        webbrowser.open(addresses[-1])

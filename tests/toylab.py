@@ -12,7 +12,8 @@ import torch
 import toys
 from waiting import eventually
 
-from decodescope.app.http.guard import Guard
+from decodescope.app.http.access import AccessSettings
+from decodescope.app.http.guard import BODY, Guard
 from decodescope.app.runs.record_stream import RecordStream
 from decodescope.app.runs.run_service import RunChoice, RunService
 from decodescope.app.server import build_app
@@ -127,6 +128,6 @@ def finished(play: RunService, **more: Any) -> Any:
     return channel
 
 
-def guarded(play: RunService, page: bool = False, **more: Any) -> Guard:
-    """The application that the server serves, here on the port PORT."""
-    return Guard(build_app(play, page=page), **{"port": PORT, **more})
+def guarded(play: RunService, page: bool = False, body: int = BODY, **settings: Any) -> Guard:
+    """The application that the server serves, here on the port PORT; settings: who may come in."""
+    return Guard(build_app(play, page=page), PORT, AccessSettings(**settings), body)

@@ -394,9 +394,7 @@ def _add_app_options(sub: Parser) -> None:
     sub.add_argument(
         "--port", type=int_in_range(0, 65535), metavar="P", help="port (default: 7860 or the next free one)"
     )
-    sub.add_argument(
-        "--allow-host", metavar="NAME", help="name under which others may reach an address that is not local"
-    )
+    _add_access_options(sub)
     sub.add_argument(
         "--allow-get", action="store_true", help="visitors from other machines may fetch models onto this one"
     )
@@ -412,6 +410,42 @@ def _add_app_options(sub: Parser) -> None:
             help=f"{row['help']} (default: {row['usual']})",
         )
     _add_data_option(sub)
+
+
+def _add_access_options(sub: Parser) -> None:
+    """Who may come in."""
+    sub.add_argument(
+        "--allow-host",
+        metavar="NAME",
+        help="name under which others reach the lab; a token is then needed to come in",
+    )
+    sub.add_argument(
+        "--require-token", action="store_true", help="ask visitors of this machine for the printed token too"
+    )
+    sub.add_argument(
+        "--users", metavar="FILE", help="names and passwords of those who may come in; --add-user writes them"
+    )
+    sub.add_argument(
+        "--add-user",
+        metavar="NAME",
+        help="ask for a password, write it and the name into the file of --users, and open no lab",
+    )
+    sub.add_argument(
+        "--root-path", metavar="PREFIX", help="path below which a reverse proxy serves the lab, such as /lab"
+    )
+    sub.add_argument(
+        "--proxy",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="address or network of a proxy whose X-Forwarded headers are believed; repeatable",
+    )
+    sub.add_argument(
+        "--user-header",
+        metavar="HEADER",
+        help="header in which that proxy says who asks, such as X-Remote-User",
+    )
+    sub.add_argument("--secure", action="store_true", help="visitors always come by https")
 
 
 def _add_fork_options(sub: Parser) -> None:

@@ -1,83 +1,53 @@
 """Guard: which requests are allowed at all. A plain ASGI layer around everything, for HTTP and WebSocket alike.
 
 A page on another site can send requests to a local port, or rebind its own name to this machine; so a request must name
-this server (Host) and come from its own page (Origin). Every answer carries headers that keep the page's requests on
-this machine.
+this server (Host) and come from its own page (Origin, Sec-Fetch-Site). Every answer carries headers that keep the page's
+requests on this machine. access.py says who may come in.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hmac
-import json
-import secrets
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from http.cookies import CookieError, SimpleCookie
+from collections.abc import MutableMapping
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from h11 import LocalProtocolError
 from starlette.requests import ClientDisconnect
 
 from decodescope.app.basis.limits import LabLimits
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+from .access import LOOPBACK, Access, AccessSettings
+from .asgi import HEADERS, App, Receive, Scope, Send, header_values, refuse, send_answer
 
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 BODY = LabLimits().upload << 20  # bytes of one request
+LONGEST_PATH = 4096  # characters
 TOO_LARGE = "is larger than {} MiB, which is the limit: record a shorter run, or start the lab with a larger --upload."
-COOKIE = "decodescope"
-# The page library makes functions from strings and writes inline styles: both must stay allowed. Nothing may be fetched from,
-# sent to, or framed by another origin.
-POLICY = "; ".join(
-    (
-        "default-src 'self'",
-        "script-src 'self' 'unsafe-inline' 'unsafe-eval'",
-        "style-src 'self' 'unsafe-inline'",
-        "img-src 'self' data: blob:",
-        "font-src 'self' data:",
-        "media-src 'self' blob:",
-        "worker-src 'self' blob:",
-        "connect-src 'self'",
-        "form-action 'self'",
-        "base-uri 'self'",
-        "object-src 'none'",
-        "frame-ancestors 'self'",
-    )
+NAMELESS = (
+    "This server answers only under its own names; start it with --allow-host NAME (or NAME:PORT) to add one."
 )
-HEADERS = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"content-security-policy", POLICY.encode()),
-)
+FOREIGN = "This request does not come from this server's own page, so it was not carried out."
 
 
 class Guard:
-    """Checks Host, Origin, sign-in and size of a request, in that order, and adds the HEADERS to every answer.
+    """Checks Host, Origin, size and sign-in of a request, in that order, and adds the HEADERS to every answer.
 
-    port:  of this server; a loopback name must come with it
-    names: further hosts that may be asked for, `name` (any port) or `name:port`
-    token: if given, a first visit must bring it (`/?token=...`) and gets a cookie for the ones after; it works once
+    port:   of this server
+    access: who may come in, and under which names
     """
 
-    def __init__(
-        self, app: App, port: int, names: Iterable[str] = (), token: str | None = None, body: int = BODY
-    ):
+    def __init__(self, app: App, port: int, access: AccessSettings | None = None, body: int = BODY):
+        settings = access or AccessSettings()
         self.app = app
         self.body = body
-        self.token = token
-        self.exact = {f"{name}:{port}" for name in LOOPBACK}
-        if port == 80:
-            self.exact |= set(LOOPBACK)
-        self.any_port: set[str] = set()
-        for name in names:
+        self.access = Access(port, settings)
+        self.prefix = settings.root_path
+        self.exact: set[str] = set()
+        # Also with the port of a tunnel, which is another than ours. No page of another site has a loopback name, and one that
+        # another program serves here has another port than the one it asks.
+        self.any_port = set(LOOPBACK)
+        for name in settings.names:
             (self.exact if urlsplit(f"//{name}").port else self.any_port).add(name.lower())
-        self._session = secrets.token_urlsafe(32) if token else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection."""
@@ -85,45 +55,70 @@ class Guard:
             await self.app(scope, receive, send)
             return
         send = _stop_after_close(send)
+        if self.prefix and scope["type"] == "http" and scope["path"] == self.prefix:
+            await send_answer(scope, send, 307, more=[(b"location", f"{self.prefix}/".encode())])
+            return
+        scope = self._below_prefix(scope)
         refusal = self._refusal(scope)
         if refusal is not None:
-            await _refuse(scope, receive, send, *refusal)
+            await refuse(scope, receive, send, *refusal)
             return
-        if self.token is not None and not self._is_signed_in(scope):
-            await self._sign_in(scope, receive, send)
+        admitted = await self.access.admit(scope, receive, send)
+        if admitted is None:
             return
+        # The page library would believe these of anybody.
+        plain = [(k, v) for k, v in admitted["headers"] if not k.lower().startswith(b"x-forwarded-")]
+        admitted = {**admitted, "headers": plain}
         if scope["type"] == "websocket":
-            await self.app(scope, receive, send)
+            await self.app(admitted, receive, send)
             return
         with contextlib.suppress(
             ClientDisconnect
         ):  # the client left in the middle of a body: nobody waits for an answer
-            await self.app(scope, self._limit_body(receive), _with_headers(send))
+            await self.app(admitted, self._limit_body(receive), _with_headers(send))
+
+    def _below_prefix(self, scope: Scope) -> Scope:
+        """The scope without the prefix, where a proxy leaves it in the path."""
+        if not self.prefix or not scope["path"].startswith(f"{self.prefix}/"):
+            return scope
+        prefix, raw = self.prefix.encode(), scope.get("raw_path") or b""
+        raw = raw[len(prefix) :] if raw.startswith(prefix) else raw
+        return {**scope, "path": scope["path"][len(self.prefix) :], "raw_path": raw}
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Status and sentence, if this request is refused."""
-        hosts = _header_values(scope, b"host")
+        hosts = header_values(scope, b"host")
         if len(hosts) != 1 or not self._is_known_host(hosts[0]):
-            return 403, (
-                "This server answers only under its own names; start it with --allow-host NAME (or NAME:PORT) to add one."
-            )
-        origins = _header_values(scope, b"origin")
-        reading = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
-        if (
-            len(origins) > 1
-            or (not origins and not reading)
-            or (origins and not _is_same_origin(origins[0], hosts[0]))
-        ):
-            return 403, "This request does not come from this server's own page, so it was not carried out."
+            return 403, NAMELESS
+        if not self._comes_from_own_page(scope, hosts[0]):
+            return 403, FOREIGN
+        if len(scope["path"]) > LONGEST_PATH or "\0" in scope["path"]:
+            return 404, "There is nothing here."
         if scope["type"] == "http":
-            length = _header_values(scope, b"content-length")
-            if not length and _header_values(scope, b"transfer-encoding"):
+            length = header_values(scope, b"content-length")
+            if not length and header_values(scope, b"transfer-encoding"):
                 return 411, "A request with a body must say its length."
             if length and not (length[0].isascii() and length[0].isdigit() and len(length) == 1):
                 return 400, "The length of the request is not a number."
             if length and (len(length[0]) > 15 or int(length[0]) > self.body):
                 return 413, f"The request {TOO_LARGE.format(self.body >> 20)}"
         return None
+
+    def _comes_from_own_page(self, scope: Scope, host: str) -> bool:
+        """Whether no page of another origin has sent this request, by what a browser says of it and no page can change."""
+        origins = header_values(scope, b"origin")
+        sites = header_values(scope, b"sec-fetch-site")
+        same = sites == ["same-origin"]
+        reading = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
+        if sites and not same and sites != ["none"] and not _opens_page(scope):
+            return False
+        if not origins:
+            return reading or same  # a proxy may have taken it out
+        return len(origins) == 1 and (
+            _is_same_origin(origins[0], host)
+            # a proxy that does not pass the Host on: the browser says that page and address have the same origin
+            or (same and self._is_known_host(origins[0].partition("://")[2]))
+        )
 
     def _is_known_host(self, host: str) -> bool:
         host = host.lower()
@@ -143,34 +138,12 @@ class Guard:
 
         return counted
 
-    def _is_signed_in(self, scope: Scope) -> bool:
-        assert self._session is not None
-        for line in _header_values(scope, b"cookie"):
-            try:
-                morsel = SimpleCookie(line).get(COOKIE)
-            except CookieError:
-                continue
-            if morsel is not None and hmac.compare_digest(morsel.value.encode(), self._session.encode()):
-                return True
-        return False
 
-    async def _sign_in(self, scope: Scope, receive: Receive, send: Send) -> None:
-        given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
-        right = bool(self.token) and hmac.compare_digest(given.encode(), (self.token or "").encode())
-        if not right or scope["type"] != "http" or scope["method"] != "GET":
-            await _refuse(
-                scope, receive, send, 401, "Open the address that the server printed when it was started."
-            )
-            return
-        self.token = ""  # used up
-        cookie = f"{COOKIE}={self._session}; Path=/; HttpOnly; SameSite=Lax"
-        headers = [(b"location", b"/"), (b"set-cookie", cookie.encode()), (b"content-length", b"0"), *HEADERS]
-        await send({"type": "http.response.start", "status": 303, "headers": headers})
-        await send({"type": "http.response.body", "body": b""})
-
-
-def _header_values(scope: Scope, name: bytes) -> list[str]:
-    return [value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name]
+def _opens_page(scope: Scope) -> bool:
+    """Whether somebody opens the page itself, in a window of its own; a link elsewhere may lead here."""
+    said = [header_values(scope, name) for name in (b"sec-fetch-mode", b"sec-fetch-dest")]
+    plain = scope["type"] == "http" and scope["method"] == "GET" and scope["path"] == "/"
+    return plain and said == [["navigate"], ["document"]]
 
 
 def _is_same_origin(origin: str, host: str) -> bool:
@@ -206,14 +179,3 @@ def _with_headers(send: Send) -> Send:
         await send(message)
 
     return sent
-
-
-async def _refuse(scope: Scope, receive: Receive, send: Send, status: int, sentence: str) -> None:
-    if scope["type"] == "websocket":
-        await receive()  # its connect
-        await send({"type": "websocket.close", "code": 1008, "reason": ""})
-        return
-    body = json.dumps({"error": sentence}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *HEADERS]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

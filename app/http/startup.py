@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from .guard import Receive, Scope, Send
+from .asgi import Receive, Scope, Send
 
 WAITING = b"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -16,7 +16,7 @@ WAITING = b"""<!doctype html>
 :root { color-scheme: light dark; }
 body { margin: 24px; font: 15px/1.5 -apple-system, "Segoe UI", Roboto, "Liberation Sans", Arial, sans-serif; }
 </style></head><body><p>DecodeScope is starting.</p><script>
-const asks = () => fetch("/ds/state", { cache: "no-store" }).then((answer) => answer.status !== 503, () => false);
+const asks = () => fetch("ds/state", { cache: "no-store" }).then((answer) => answer.status !== 503, () => false);
 setInterval(() => asks().then((there) => there && location.reload()), 1000);
 </script></body></html>
 """  # a <meta> refresh would keep an address with a # unchanged

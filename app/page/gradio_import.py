@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 STUBS = (
     "gradio.component_meta",
@@ -61,3 +61,10 @@ def skip_unused_imports() -> Iterator[None]:
         if finder.written is not None:
             module, function = finder.written
             setattr(module, STUBS[1], function)
+
+
+def report_failures(report: Callable[[], None]) -> None:
+    """Let the queue of the page library call `report` where it would print a stack trace, which any request can cause."""
+    import gradio.queueing
+
+    gradio.queueing.traceback = SimpleNamespace(print_exc=report)  # type: ignore[attr-defined, assignment]

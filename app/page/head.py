@@ -4,28 +4,36 @@ from __future__ import annotations
 
 from typing import Any
 
-from decodescope.app.http.guard import App, Receive, Scope, Send
+from decodescope.app.http.access import SIGNED_IN
+from decodescope.app.http.asgi import App, Receive, Scope, Send
 from decodescope.lab.views.bundle import WEB
 
 HEAD = b"""
-<link rel="stylesheet" href="/ds/web/styles/scope.css">
-<link rel="stylesheet" href="/ds/web/styles/page.css">
-<link rel="stylesheet" href="/ds/web/styles/walk.css">
-<link rel="modulepreload" href="/ds/web/scope.js">
-<link rel="modulepreload" href="/ds/web/shared/address.js">
-<link rel="modulepreload" href="/ds/web/runs/runs.js">
-<link rel="modulepreload" href="/ds/web/tabs.js">
-<link rel="modulepreload" href="/ds/web/tour/tour.js">
-<link rel="modulepreload" href="/ds/web/tour/walk.js">
-<link rel="modulepreload" href="/ds/web/runs/landing.js">
-<link rel="modulepreload" href="/ds/web/export/save.js">
+<link rel="stylesheet" href="ds/web/styles/scope.css">
+<link rel="stylesheet" href="ds/web/styles/page.css">
+<link rel="stylesheet" href="ds/web/styles/walk.css">
+<link rel="modulepreload" href="ds/web/scope.js">
+<link rel="modulepreload" href="ds/web/shared/address.js">
+<link rel="modulepreload" href="ds/web/runs/runs.js">
+<link rel="modulepreload" href="ds/web/tabs.js">
+<link rel="modulepreload" href="ds/web/tour/tour.js">
+<link rel="modulepreload" href="ds/web/tour/walk.js">
+<link rel="modulepreload" href="ds/web/runs/landing.js">
+<link rel="modulepreload" href="ds/web/export/save.js">
 <script>
 %s</script>
 """ % (WEB / "boot.js").read_bytes()
+# The page library makes the address of everything it asks for from that of one request, as the server sees it. Behind a proxy
+# this may be another host, scheme or path than the browser's; the page itself knows where it is.
+CONFIGURED = b"<script data-gradio-mode>"
+WHERE = b"""<script>gradio_config.root = new URL(".", location.href).href.slice(0, -1);</script>"""
+ABSOLUTE = b"""<link rel="manifest" href="/manifest.json" />"""  # of no use here, and wrong below a prefix
+LEAVE = b"""<meta name="ds-signed-in">"""  # the page then has a way to sign out
 
 
 class HeadMiddleware:
-    """Puts HEAD at the beginning of the page's head, because the page library adds its own only once it runs.
+    """Puts HEAD at the beginning of the page's head, because the page library adds its own only once it runs, and tells the
+    library where the page is.
     The browser does not cache the page: an old one, shown while a new server starts, would request parts that do not come."""
 
     def __init__(self, app: App):
@@ -48,7 +56,9 @@ class HeadMiddleware:
                 if not message.get("more_body"):
                     body = b"".join(parts)
                     if start["status"] == 200:
-                        body = body.replace(b"<head>", b"<head>" + HEAD, 1)
+                        more = HEAD + (LEAVE if scope.get(SIGNED_IN) else b"")
+                        body = body.replace(b"<head>", b"<head>" + more, 1).replace(ABSOLUTE, b"", 1)
+                        body = body.replace(CONFIGURED, WHERE + CONFIGURED, 1)
                     others = [
                         (k, v)
                         for k, v in start["headers"]

@@ -36,9 +36,9 @@ from . import controls
 
 # Again after the library's own styles, so that ours win; the first time they come with head.py.
 STYLES = """
-<link rel="stylesheet" href="/ds/web/styles/scope.css">
-<link rel="stylesheet" href="/ds/web/styles/page.css">
-<link rel="stylesheet" href="/ds/web/styles/walk.css">
+<link rel="stylesheet" href="ds/web/styles/scope.css">
+<link rel="stylesheet" href="ds/web/styles/page.css">
+<link rel="stylesheet" href="ds/web/styles/walk.css">
 """
 # The scripts of the parts below: each passes its element to the page module, which lab/web/boot.js provides. `value` is JSON,
 # inserted by textContent.

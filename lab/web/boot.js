@@ -31,7 +31,7 @@
           + "the page again."
       );
     const starting = () =>
-      fetch("/ds/state", { cache: "no-store" }).then((answer) => answer.status === 503, () => true);
+      fetch("ds/state", { cache: "no-store" }).then((answer) => answer.status === 503, () => true);
     while (await starting()) await new Promise((done) => setTimeout(done, WAIT));
     try {
       sessionStorage.setItem(KEPT, JSON.stringify([...times, Date.now()]));
@@ -52,7 +52,7 @@
   window.addEventListener("unhandledrejection", (event) => LOST.test(event.reason?.message) && again());
   /** Call a function with the page's module, once it has loaded. */
   const decodescope = (act) =>
-    (coming ??= import("/ds/web/page.js").catch(() => (again(), new Promise(() => {})))).then(act);
+    (coming ??= import("./ds/web/page.js").catch(() => (again(), new Promise(() => {})))).then(act);
   Object.assign(window, { decodescope });
   decodescope((page) =>
     (document.body ? page.drawEarly() : document.addEventListener("DOMContentLoaded", page.drawEarly)));

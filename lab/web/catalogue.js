@@ -27,7 +27,7 @@ let sheet = null;
 /** The styles, which are inserted after the page library's own; loaded once. */
 function loadSheet() {
   sheet ??= new Promise((done) => {
-    const link = h("link", { rel: "stylesheet", href: "/ds/web/styles/catalogue.css" });
+    const link = h("link", { rel: "stylesheet", href: "ds/web/styles/catalogue.css" });
     for (const kind of ["load", "error"]) link.addEventListener(kind, done);
     document.head.append(link);
   });
@@ -55,7 +55,7 @@ function buildDialog(use, said) {
   dialog.read = async () => {
     search.focus();
     try {
-      const catalogue = await ask(withModels("/ds/catalogue")); // requested each time: other models may be chosen now
+      const catalogue = await ask(withModels("ds/catalogue")); // requested each time: other models may be chosen now
       all = [...catalogue.presets, ...catalogue.parts, ...catalogue.commands.map(runByHand)];
       ({ command, exactness: meanings } = catalogue);
       trouble.className = "";

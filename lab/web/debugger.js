@@ -58,7 +58,7 @@ export function page(element) {
     tries.draw({ pane, store: mine.store, step: mine.store.steps[mine.at], at: mine.at, node: chosen() });
   }
 
-  ask("/ds/conditions").then(
+  ask("ds/conditions").then(
     (conditions) => ([points, looks, tries].forEach((part) => part.known(conditions)), draw()),
     (error) => tell(`Breakpoints cannot be checked: ${error.message}`));
   onBreakpoints(draw);

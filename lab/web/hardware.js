@@ -139,7 +139,7 @@ export function page(element) {
 
   // ---- requests to the server
 
-  ask("/ds/hardware").then(elsewhere.fill, (error) => refuse(error));
+  ask("ds/hardware").then(elsewhere.fill, (error) => refuse(error));
   const refuse = (error) => {
     why.className = error ? "ds-refusal" : "";
     why.textContent = error ? errorText(error) : "";
@@ -152,7 +152,7 @@ export function page(element) {
     key = as;
     if (!as || !store().count) return (prices = null), draw();
     try {
-      const got = await ask(`/ds/run/${pane.id}/hardware?${asked()}`);
+      const got = await ask(`ds/run/${pane.id}/hardware?${asked()}`);
       if (as !== key) return;
       prices = got;
       refuse(null);
@@ -171,7 +171,7 @@ export function page(element) {
     clearTimeout(timer);
     timer = setTimeout(async () => {
       opKey = as;
-      const answer = await ask(`/ds/run/${pane.id}/operators?step=${view().at}`)
+      const answer = await ask(`ds/run/${pane.id}/operators?step=${view().at}`)
         .catch((error) => ({ rows: [], trouble: error.message }));
       if (as === opKey) operators.show(answer);
     }, WAIT);

@@ -230,7 +230,7 @@ function failurePanel() {
   const element = h("section", { class: "ds-trouble", "aria-label": "What to do next" });
   let offered = null;
   async function offer(pane) {
-    const id = pane.id, run = await ask(`/ds/run/${id}`).catch(() => ({}));
+    const id = pane.id, run = await ask(`ds/run/${id}`).catch(() => ({}));
     if (panes[0]?.id !== id) return;
     const room = run.estimate ? h("p", null, `The estimate before the run was ${run.estimate}.`) : null;
     const report = h("div", { class: "ds-report" });
@@ -238,7 +238,7 @@ function failurePanel() {
     element.replaceChildren(
       ...[room,
         h("div", { class: "ways" }, ways.length ? h("span", null, "Try instead:") : null, ways,
-          button("Copy report", () => give(report, `/ds/run/${id}/report`))), report].filter(Boolean)
+          button("Copy report", () => give(report, `ds/run/${id}/report`))), report].filter(Boolean)
     );
   }
   async function give(host, path) {
@@ -269,7 +269,7 @@ function refuse(said) {
     ...(refusal.going ? [stops] : []), ...(part ? [" ", drafts] : []), ...offerButton(sentence && offer));
 }
 const LOOK = 500; // ms between two looks at the blocking run
-const isGoing = (id) => ask(`/ds/run/${id}`).then((run) => !isOver(run), () => false);
+const isGoing = (id) => ask(`ds/run/${id}`).then((run) => !isOver(run), () => false);
 /** Say that a run is in the way while it is. */
 async function watchBlockingRun(id) {
   while (refusal.going === id && (await isGoing(id))) await new Promise((done) => setTimeout(done, LOOK));
@@ -277,7 +277,7 @@ async function watchBlockingRun(id) {
 }
 /** Stop the blocking run, and press Run again. */
 async function replaceRun(id) {
-  await ask(`/ds/run/${id}/stop`, { method: "POST" }).catch(() => {});
+  await ask(`ds/run/${id}/stop`, { method: "POST" }).catch(() => {});
   while (await isGoing(id)) await new Promise((done) => setTimeout(done, LOOK / 4));
   refuse({ run: "", going: "" });
   const run = document.getElementById("ds-run");
@@ -339,7 +339,7 @@ export function showCopyButtons(element) {
 /** Stop, Pause and Step, for the active run; if there is none, for the replay. Actions that are impossible now are
  *  marked as disabled and keep the focus: a button that disappears under a finger is lost to the keyboard. */
 export function showTransport(element) {
-  const post = (action, pane) => pane?.id && ask(`/ds/run/${pane.id}/${action}`, { method: "POST" }).catch(() => {});
+  const post = (action, pane) => pane?.id && ask(`ds/run/${pane.id}/${action}`, { method: "POST" }).catch(() => {});
   const control = (name, word, act) =>
     button([pageIcon(name), h("span", null, word)], act, { class: "ds-button " + name });
   const word = (one, text, mark) => {
@@ -423,7 +423,7 @@ function setModels({ models = {}, dtype = "", device = "" }) {
 async function watchModels() {
   const mine = ++rack.turn;
   while (rack.host && mine === rack.turn) {
-    const state = await ask(withModels("/ds/state")).catch(() => null);
+    const state = await ask(withModels("ds/state")).catch(() => null);
     if (mine !== rack.turn) return;
     if (state) drawModels(state);
     if (state?.ready && !state.phase) return;
@@ -509,5 +509,6 @@ export function showHeader(element) {
     way("Go to the controls", () => document.querySelector("#ds-preset input"), "lab"),
     way("Go to the page", panel, "other")];
   host.replaceChildren(...ways, h("span", { class: "brand" }, logo, h("span", null, "DecodeScope")), tabs(),
-    h("span", { class: "right" }, size, theme));
+    h("span", { class: "right" }, document.querySelector("meta[name=ds-signed-in]")
+      && h("a", { class: "out", href: "ds/sign-out" }, "Sign out"), size, theme));
 }

@@ -45,7 +45,7 @@ export function page(element) {
   async function read() {
     const mine = ++turn;
     try {
-      const library = await ask("/ds/library");
+      const library = await ask("ds/library");
       if (mine !== turn) return;
       const by = new Map();
       for (const row of library.rows.filter(drafts)) by.set(key(row), [...(by.get(key(row)) || []), row]);
@@ -115,10 +115,10 @@ export function page(element) {
     marks.forEach((mark) => mark());
     say("Counting…");
     try {
-      const answer = await ask("/ds/report?runs=" + mine);
+      const answer = await ask("ds/report?runs=" + mine);
       if (shown !== mine) return;
       say("");
-      const save = h("a", { class: "ds-button", href: "/ds/report.html?runs=" + mine, download: "" }, "Save as HTML");
+      const save = h("a", { class: "ds-button", href: "ds/report.html?runs=" + mine, download: "" }, "Save as HTML");
       const places = rejections(answer, runs), changed = reportComparison(mine, others, {
         methods: () => methods,
         chosen: (one) => ((second = one), address()),

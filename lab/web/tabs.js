@@ -93,11 +93,11 @@ async function fill(tab) {
 }
 
 /** Whether the server is there. */
-const serverAnswers = () => fetch("/ds/state", { cache: "no-store" }).then((answer) => answer.ok, () => false);
+const serverAnswers = () => fetch("ds/state", { cache: "no-store" }).then((answer) => answer.ok, () => false);
 
 /** Load the sheet of a page after the others, so that drawn elements have their styles. */
 function sheet(name) {
-  const link = h("link", { rel: "stylesheet", href: `/ds/web/styles/${name}.css` });
+  const link = h("link", { rel: "stylesheet", href: `ds/web/styles/${name}.css` });
   const done = new Promise((loaded, failed) => (link.addEventListener("load", loaded),
       link.addEventListener("error", () => (link.remove(), failed(new Error("its styles did not come.")))))
   );

@@ -23,7 +23,7 @@ export function overlapView(shared) {
   async function offer(runs) {
     let names = new Map();
     try {
-      const rows = runs.length ? (await ask("/ds/library")).rows : [];
+      const rows = runs.length ? (await ask("ds/library")).rows : [];
       names = new Map(rows.map((row) => [row.run,
         `${runTitle(row)}${row.steps ? `, ${plural(row.steps, "step")}` : ""}`]));
     } catch {

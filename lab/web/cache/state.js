@@ -10,7 +10,7 @@ const CELL = 28; // px of a position in the picture of one head
  *  load(). */
 export function cacheState(element) {
   const view = () => panes[0]?.view, store = () => view()?.store, now = () => view()?.at ?? -1;
-  const base = () => `/ds/run/${panes[0].id}/cache`;
+  const base = () => `ds/run/${panes[0].id}/cache`;
   const looked = () => current() === "cache" && !!panes[0]?.id && now() >= 0 && (store()?.count ?? 0) > now();
   let colours = null;
   const shared = {

@@ -43,7 +43,7 @@ export function comparisonForm({ begin, refuse, many = false }) {
   async function shown(focus) {
     if (focus) (set || prompt).focus();
     try {
-      const offered = await ask(withModels("/ds/compare")), own = lab.settings ? JSON.parse(lab.settings) : null;
+      const offered = await ask(withModels("ds/compare")), own = lab.settings ? JSON.parse(lab.settings) : null;
       models.textContent = `Models, as the Lab has them: ${offered.models.map((x) => x.name).join(", ")}.`;
       boxes.forEach((box, k) => {
         const was = asked ? box.value : FIRST[k];
@@ -81,7 +81,7 @@ export function comparisonForm({ begin, refuse, many = false }) {
         new: fresh.value === "" ? null : Number(fresh.value), methods, sampler: sampler.value,
         temperature: Number(warm.value), chat: chat.checked, ignore_eos: past.checked, models: lab.models,
         place: lab.place };
-      const path = `/ds/compare/${set ? "set" : "start"}`;
+      const path = `ds/compare/${set ? "set" : "start"}`;
       begin(await ask(path, { method: "POST", body: JSON.stringify(said) }));
     } catch (error) {
       refuse(error);

@@ -27,8 +27,8 @@ export function comparisonTable({ refuse, changed, apart }) {
   function buttons() {
     repeats.draw();
     const id = repeats.id(), query = `runs=${runs.map((run) => run.id)}&base=${base}${id ? `&repeat=${id}` : ""}`;
-    csv.href = `/ds/compare/table.csv?${query}`;
-    json.href = `/ds/compare/table.json?${query}`;
+    csv.href = `ds/compare/table.csv?${query}`;
+    json.href = `ds/compare/table.json?${query}`;
   }
   /** Tokens accepted per drafting step, with the interval of their mean. */
   const accepted = (row) => (row.accepted === null || row.accepted === undefined ? "no draft"

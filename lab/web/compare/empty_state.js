@@ -17,7 +17,7 @@ function similarExamples() {
 function titleOf(run) {
   const words = new Text(" "), say = () => (words.data = ` ${paneTitle(run)} `);
   if (run.view || run.named || exampleOf(run.id)) say();
-  else ask(`/ds/run/${run.id}`).then(({ named }) => (run.named = named), () => {}).then(say); // gone: it has a number
+  else ask(`ds/run/${run.id}`).then(({ named }) => (run.named = named), () => {}).then(say); // gone: it has a number
   return words;
 }
 

@@ -38,8 +38,8 @@ export function picker({ add, letter, full }) {
   }
   async function look() {
     try {
-      const [library, own] = await Promise.all([ask("/ds/library"), Promise.all((lab.own || []).map((run) =>
-        ask(`/ds/run/${run}`).catch(() => null)
+      const [library, own] = await Promise.all([ask("ds/library"), Promise.all((lab.own || []).map((run) =>
+        ask(`ds/run/${run}`).catch(() => null)
       ))]);
       const known = new Set(library.rows.map((row) => row.run));
       const here = own.filter((one) => one && !known.has(one.run)).map((one) => ({ run: one.run,

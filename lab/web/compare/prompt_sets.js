@@ -46,7 +46,7 @@ export function setTable({ open, refuse, changed }) {
   let record = null, turn = 0, by = null, down = false;
   const bar = h("progress", { max: 1, value: 0, "aria-label": "runs that are over" }),
     note = h("p", { class: "quiet", role: "status" });
-  const stop = button("Stop", () => ask(`/ds/compare/set/${record.id}/stop`, { method: "POST" }).then(draw, refuse));
+  const stop = button("Stop", () => ask(`ds/compare/set/${record.id}/stop`, { method: "POST" }).then(draw, refuse));
   const csv = h("a", { download: "" }, "CSV"), html = h("a", { download: "" }, "HTML");
   const names = h("p", { class: "quiet" }), kinds = h("table"), lines = h("table");
   const filter = h("input", { type: "search", placeholder: "Filter by words, kind", "aria-label": "filter the prompts",
@@ -67,8 +67,8 @@ export function setTable({ open, refuse, changed }) {
     bar.hidden = stop.hidden = over;
     note.textContent = over ? `${stopped ? "Stopped: " : ""}${plural(done, "run")} of ${of}.`
       : `${done} of ${plural(of, "run")} over.`;
-    csv.href = `/ds/compare/set/${id}/table.csv`;
-    html.href = `/ds/compare/set/${id}/page.html`;
+    csv.href = `ds/compare/set/${id}/table.csv`;
+    html.href = `ds/compare/set/${id}/page.html`;
     names.textContent = `${methods.map((name, k) => `${LETTERS[k]}: ${name || "…"}`).join("; ")}. Ratios are of `
       + `tokens/s of decoding on the same prompt, one run each; the median, with a ${100 * sure} % interval over the `
       + "prompts (percentile bootstrap). Accepted: drafted tokens that stayed per drafting step, the mean of the "
@@ -119,7 +119,7 @@ export function setTable({ open, refuse, changed }) {
     try {
       while (!record.over && mine === turn && current() === "compare") {
         await new Promise((done) => setTimeout(done, AGAIN));
-        const next = await ask(`/ds/compare/set/${answer.id}`);
+        const next = await ask(`ds/compare/set/${answer.id}`);
         if (mine === turn) draw(next);
       }
     } catch (error) {
@@ -132,6 +132,6 @@ export function setTable({ open, refuse, changed }) {
     /** The id of the set that is shown, or "". */
     id: () => record?.id || "",
     /** Show the set of that id, as far as it is. */
-    restore: (id) => (id !== record?.id || !record.over) && ask(`/ds/compare/set/${id}`).then(follow, refuse),
+    restore: (id) => (id !== record?.id || !record.over) && ask(`ds/compare/set/${id}`).then(follow, refuse),
   };
 }

@@ -10,7 +10,7 @@ export function repeatRuns({ runs, refuse, changed }) {
   const times = h("input", { type: "number", min: 3, max: 40, value: 5, "aria-label": "repeats" });
   const again = button("Repeat", () => repeat());
   const stop = button("Stop",
-    () => (again.focus(), ask(`/ds/compare/repeat/${rounds.id}/stop`, { method: "POST" }).then(take, refuse)),
+    () => (again.focus(), ask(`ds/compare/repeat/${rounds.id}/stop`, { method: "POST" }).then(take, refuse)),
     { hidden: "" });
   const note = h("p", { class: "quiet note", role: "status" });
   const element = h("div", { class: "repeat" },
@@ -27,7 +27,7 @@ export function repeatRuns({ runs, refuse, changed }) {
   async function repeat() {
     const body = JSON.stringify({ runs: runs().map((run) => run.id), times: Number(times.value) });
     try {
-      take(await ask("/ds/compare/repeat", { method: "POST", body }));
+      take(await ask("ds/compare/repeat", { method: "POST", body }));
     } catch (error) {
       refuse(error);
     }
@@ -38,7 +38,7 @@ export function repeatRuns({ runs, refuse, changed }) {
     clearTimeout(timer);
     if (going())
       timer = setTimeout(
-        () => ask(`/ds/compare/repeat/${answer.id}`).then(take, (error) => ((rounds = null), changed(), refuse(error))),
+        () => ask(`ds/compare/repeat/${answer.id}`).then(take, (error) => ((rounds = null), changed(), refuse(error))),
         LOOK
       );
     note.textContent = said(answer);
@@ -73,6 +73,6 @@ export function repeatRuns({ runs, refuse, changed }) {
     /** The ratio of run b to run a with its interval, if it was repeated. */
     ratio: (a, b) => rounds?.ratios?.[a]?.[b] ?? null,
     /** Show earlier repeats by their id. */
-    restore: (id) => id !== rounds?.id && ask(`/ds/compare/repeat/${id}`).then(take, refuse),
+    restore: (id) => id !== rounds?.id && ask(`ds/compare/repeat/${id}`).then(take, refuse),
   };
 }

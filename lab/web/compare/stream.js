@@ -14,7 +14,7 @@ export function stream({ runs, changed, over, lost }) {
     const going = runs().filter((run) => !run.end);
     if (!going.length) return;
     const mine =
-      (source = new EventSource(`/ds/compare/events?runs=${going.map((x) => x.id)}&after=${going.map((x) => x.last)}`));
+      (source = new EventSource(`ds/compare/events?runs=${going.map((x) => x.id)}&after=${going.map((x) => x.last)}`));
     going.forEach((run, k) =>
       hear(run, (kind, act) =>
         mine.addEventListener(`${k}-${kind}`, (event) => mine === source && act(JSON.parse(event.data)))));
@@ -57,7 +57,7 @@ export function stream({ runs, changed, over, lost }) {
   }
   /** The stream was refused: check which runs still exist, and continue with those. */
   async function reopen(mine) {
-    const there = await Promise.all(runs().map((run) => ask(`/ds/run/${run.id}`).then(() => null, (error) => error)));
+    const there = await Promise.all(runs().map((run) => ask(`ds/run/${run.id}`).then(() => null, (error) => error)));
     if (mine !== source) return;
     const errors = there.map((error) => (error && !isUnreachable(error) ? error : null));
     if (errors.some(Boolean)) lost(runs().filter((run, k) => !errors[k]), errors);

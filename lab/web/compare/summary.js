@@ -17,7 +17,7 @@ export function summaryPoll(now, { drawn, again, refuse }) {
     const mine = ids();
     asked = stand();
     try {
-      const answer = await ask(`/ds/compare/summary?runs=${mine}`);
+      const answer = await ask(`ds/compare/summary?runs=${mine}`);
       if (mine !== ids() || !now.both) return;
       now.summary = answer;
       now.both.against();

@@ -10,7 +10,7 @@ import { LETTERS } from "./letters.js";
 export function toolsOf({ runs, root, refuse, choose }) {
   function tools(k) {
     const run = runs()[k],
-      stop = button("Stop", () => ask(`/ds/run/${run.id}/stop`, { method: "POST" }).catch(refuse), {
+      stop = button("Stop", () => ask(`ds/run/${run.id}/stop`, { method: "POST" }).catch(refuse), {
         "aria-label": `stop run ${LETTERS[k]}`,
       });
     run.stop = stop;

@@ -61,7 +61,7 @@ export function labSync(shared, { begun, moved, draw }) {
   async function whole(i) {
     const view = theirs();
     if (!view.store.whole(i)) {
-      for (const one of (await ask(`/ds/run/${shared.pane.id}/range?from=${i}&to=${i + 1}`)).steps) view.push(one);
+      for (const one of (await ask(`ds/run/${shared.pane.id}/range?from=${i}&to=${i + 1}`)).steps) view.push(one);
     }
     follow();
     return view.store.steps[i];

@@ -12,7 +12,7 @@ const decidedNodes = (one) => (!one?.verdict ? []
 export function navigation(shared, { go, whole, tell, draw }) {
   const { store, live, chosen } = shared;
   const post = (action) =>
-    ask(`/ds/run/${shared.pane.id}/${action}`, { method: "POST" }).catch((error) => tell(errorText(error)));
+    ask(`ds/run/${shared.pane.id}/${action}`, { method: "POST" }).catch((error) => tell(errorText(error)));
 
   /** Let the run continue from its pause. */
   function leave() {

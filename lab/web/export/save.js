@@ -22,7 +22,7 @@ export function viewsOf(root, of, letter = "") {
 /** The download formats of a run, for the menu. over: whether it has ended. */
 export function forms(run, over) {
   const row = (word, ...ways) => h("div", { class: "row" }, h("span", null, word), ways);
-  const file = (word, path, cls) => h("a", { class: cls, href: `/ds/run/${run}/${path}`, download: "" }, word);
+  const file = (word, path, cls) => h("a", { class: cls, href: `ds/run/${run}/${path}`, download: "" }, word);
   if (!over) return [row("The run itself can be saved when it has ended.")];
   return [row("Run", file("HTML", "export.html", "html"), file("trace", "trace", "trace")),
     row("Decisions", file("CSV", "decisions.csv", "csv")),

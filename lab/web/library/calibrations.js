@@ -32,7 +32,7 @@ export function calibrations() {
   return {
     element,
     async look() {
-      const answer = await ask("/ds/calibrations").catch(() => null);
+      const answer = await ask("ds/calibrations").catch(() => null);
       if (!answer) return;
       element.hidden = !answer.rows.length;
       /** @type {HTMLElement} */

@@ -10,7 +10,7 @@ export const closeOnClick = (root) => document.addEventListener("click", (event)
 
 /** The menu of a row of the table `root`. rename(), remove(): the actions of its first two items. */
 export function menu(row, root, { rename, remove }) {
-  const link = (word, path) => h("a", { href: `/ds/run/${row.run}/${path}`, download: "" }, word);
+  const link = (word, path) => h("a", { href: `ds/run/${row.run}/${path}`, download: "" }, word);
   const element = h("details", { class: "more" },
     h("summary", { "aria-label": `more for ${listedTitle(row)}` }, "More"),
     h("div", null, button("Rename", rename, { class: "item" }), button("Delete", remove, { class: "item" }),

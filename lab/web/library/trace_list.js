@@ -13,7 +13,7 @@ const searchText = (row) =>
   [listedTitle(row), row.run, row.text, row.called, JSON.stringify(row.method || {}), row.model, row.end].join("\n")
     .toLowerCase();
 const post = (path, value) =>
-  ask("/ds/library" + path, { method: "POST", body: value === undefined ? "" : JSON.stringify({ value }) });
+  ask("ds/library" + path, { method: "POST", body: value === undefined ? "" : JSON.stringify({ value }) });
 
 /** changed(): the list was read; refuse(error). */
 export function createTraceList({ changed, refuse }) {
@@ -23,7 +23,7 @@ export function createTraceList({ changed, refuse }) {
   async function read() {
     const mine = ++turn;
     try {
-      const answer = await ask("/ds/library");
+      const answer = await ask("ds/library");
       if (mine !== turn) return;
       list = answer;
       changed();

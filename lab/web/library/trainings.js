@@ -45,7 +45,7 @@ export function trainings() {
 
   async function look() {
     clearTimeout(waits);
-    const answer = await ask("/ds/trainings").catch(() => null);
+    const answer = await ask("ds/trainings").catch(() => null);
     if (!answer) return;
     element.hidden = !answer.rows.length;
     rows.replaceChildren(...answer.rows.map((one) => h("tr", null, h("th", { scope: "row" }, one.name), cells(one))));

@@ -23,7 +23,7 @@ export function uploadArea({ page, shelf, show, say, refuse }) {
       say(`Reading ${one.name}…`);
       try {
         taken.push({ name: one.name,
-          ...(await ask("/ds/library?name=" + encodeURIComponent(one.name), { method: "POST", body: one })) });
+          ...(await ask("ds/library?name=" + encodeURIComponent(one.name), { method: "POST", body: one })) });
       } catch (error) {
         wrong.push(error instanceof TypeError ? `${one.name} could not be read or sent.` : error.message);
       }

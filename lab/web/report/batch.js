@@ -60,7 +60,7 @@ export function batch({ methods, reported, moved }) {
   const seed = number(0, 0, 2 ** 31), fresh = number(64, 1, 4096),
     abreast = number(1, 1, ABREAST);
   const field = (word, input) => h("label", null, h("span", null, word), input);
-  const far = progress(() => ask(`/ds/batch/${id}/stop`, { method: "POST" }).then(draw, refuse));
+  const far = progress(() => ask(`ds/batch/${id}/stop`, { method: "POST" }).then(draw, refuse));
   const form = h("form", { "aria-label": "run a method on prompts" }, field("Method", method), set.element,
     h("div", { class: "numbers" }, field("Seed of the first", seed), field("New tokens of each", fresh),
       field("Prompts at a time", abreast), start),
@@ -72,7 +72,7 @@ export function batch({ methods, reported, moved }) {
   const others = batchList(reported), listed = () => others.read().catch(refuse);
 
   async function offered() {
-    const presets = (await ask(withModels("/ds/compare"))).presets.filter((one) => !one.why);
+    const presets = (await ask(withModels("ds/compare"))).presets.filter((one) => !one.why);
     const was = method.value, group = (label, rows) =>
       rows.length ? [h("optgroup", { label }, rows.map(([value, word]) => h("option", { value }, word)))] : [];
     method.replaceChildren(...(lab.settings ? [h("option", { value: "own" }, "The Lab's settings")] : []),
@@ -90,7 +90,7 @@ export function batch({ methods, reported, moved }) {
     moved();
     try {
       for (;;) {
-        const record = await ask(`/ds/batch/${name}`);
+        const record = await ask(`ds/batch/${name}`);
         if (mine !== turn) return;
         draw(record);
         if (record.over) {
@@ -121,7 +121,7 @@ export function batch({ methods, reported, moved }) {
         models: lab.models, place: lab.place,
         ...Object.fromEntries([["seed", seed], ["new", fresh], ["batch", abreast]]
           .map(([name, input]) => [name, input.value === "" ? null : Number(input.value)])) };
-      const record = await ask("/ds/batch", { method: "POST", body: JSON.stringify(said) });
+      const record = await ask("ds/batch", { method: "POST", body: JSON.stringify(said) });
       draw(record);
       follow(record.id);
     } catch (error) {

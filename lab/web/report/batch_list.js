@@ -19,7 +19,7 @@ export function batchList(reported) {
       h("b", null, one.called || "not begun"), h("span", { class: "quiet" }, about(one)));
   /** Request the list. */
   async function read() {
-    const over = (await ask("/ds/batch")).batches.filter((one) => one.over);
+    const over = (await ask("ds/batch")).batches.filter((one) => one.over);
     element.hidden = !over.length;
     count.textContent = String(over.length);
     rows.replaceChildren(...over.map(line));

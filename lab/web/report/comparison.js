@@ -18,7 +18,7 @@ export function reportComparison(runs, others, { methods, chosen }) {
     out.replaceChildren(wanted ? "Counting…" : "");
     if (!wanted) return;
     try {
-      const { leads, tables } = await ask(`/ds/report/changes?runs=${runs}&others=${wanted}`);
+      const { leads, tables } = await ask(`ds/report/changes?runs=${runs}&others=${wanted}`);
       if (list.value !== wanted) return;
       out.replaceChildren(h("div", { class: "leads" },
         leads.map((words, i) => h("p", null, h("b", null, ["First. ", "Second. "][i]), words.join(" ")))),

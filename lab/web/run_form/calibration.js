@@ -119,7 +119,7 @@ export function calibration() {
     const mine = ++turn;
     title.textContent = `Calibration ${name}`;
     try {
-      const answer = await ask(`/ds/calibrations/${encodeURIComponent(name)}`);
+      const answer = await ask(`ds/calibrations/${encodeURIComponent(name)}`);
       if (mine !== turn) return;
       one = answer;
       at = one.curve?.findLastIndex((x) => x[3] && x[0] === one.value) ?? 0;

@@ -14,7 +14,7 @@ let latest = null, asking = null, timer = 0;
 /** Ask the server, tell all watchers, and ask again while something is being fetched. */
 function look() {
   clearTimeout(timer);
-  asking ??= ask("/ds/models").then((now) => {
+  asking ??= ask("ds/models").then((now) => {
     const before = latest?.download.status;
     latest = now;
     if (ACTIVE.includes(before) && now.download.status === "done") shown.relist?.();
@@ -59,7 +59,7 @@ function useModel(model) {
 function progressBar() {
   const bar = h("progress", { max: 1, value: 0, "aria-label": "How much of the model is here" });
   const words = h("span", { class: "quiet" });
-  const stop = button("Cancel", () => order("/ds/models/stop", {}).catch(() => {}), { class: "ds-button" });
+  const stop = button("Cancel", () => order("ds/models/stop", {}).catch(() => {}), { class: "ds-button" });
   return {
     element: h("div", { class: "going" }, bar, words, stop),
     show(download) {
@@ -163,7 +163,7 @@ function buildDialog() {
     draw(latest);
     if (!wanted) return;
     try {
-      const known = await ask(`/ds/models/plan?${new URLSearchParams({ name: wanted })}`);
+      const known = await ask(`ds/models/plan?${new URLSearchParams({ name: wanted })}`);
       if (mine !== turn) return;
       planned = known.name;
       const row = (word, text) => [h("dt", null, word), h("dd", null, text)];
@@ -182,7 +182,7 @@ function buildDialog() {
     say("");
     get.disabled = true;
     try {
-      await order("/ds/models/get", { name: planned });
+      await order("ds/models/get", { name: planned });
     } catch (error) {
       say(errorText(error));
       get.disabled = false;

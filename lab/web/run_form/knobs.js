@@ -13,7 +13,7 @@ export const knobDeclarations = () => (coming ??= fetchDeclarations());
 async function fetchDeclarations() {
   for (;;)
     try {
-      return await ask("/ds/knobs.json");
+      return await ask("ds/knobs.json");
     } catch (error) {
       if (!isUnreachable(error)) throw error;
       await new Promise((done) => setTimeout(done, AGAIN));
@@ -104,7 +104,7 @@ function panelIn(host, { kind, shown }) {
   const group = (name) => {
     const mine = parts[name].knobs.map((knob) => {
       const at = `${kind}/${name}/${knob.name}`;
-      return { name, knob, ...row(knob, `ds-knob-${at.replaceAll("/", "-")}`, `/ds/files/${at}`, change(name, knob)) };
+      return { name, knob, ...row(knob, `ds-knob-${at.replaceAll("/", "-")}`, `ds/files/${at}`, change(name, knob)) };
     });
     rows.push(...mine);
     const title = parts[name].title ? h("b", { class: "ds-stage" }, parts[name].title) : null;

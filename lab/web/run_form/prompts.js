@@ -54,7 +54,7 @@ export function prompts({ refuse }) {
     brought.hidden = way.value !== "file";
     if (empty) return (counted = null), kinds.replaceChildren(), tell();
     try {
-      const answer = await ask("/ds/prompts", { method: "POST", body: JSON.stringify(set()) });
+      const answer = await ask("ds/prompts", { method: "POST", body: JSON.stringify(set()) });
       if (mine !== turn) return;
       counted = answer;
       if (way.value === "labbench" && each.value === "0") each.value = "8";

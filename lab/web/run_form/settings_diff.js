@@ -22,7 +22,7 @@ function look() {
 async function compareSettings() {
   const mine = state.asked, run = panes[0]?.view.store.head && panes[0].id;
   const { differs = [], settings = "" } = run && shown.settings
-    ? await ask(`/ds/run/${run}/differs`, { method: "POST", body: JSON.stringify({ settings: shown.settings }) })
+    ? await ask(`ds/run/${run}/differs`, { method: "POST", body: JSON.stringify({ settings: shown.settings }) })
       .catch(() => ({}))
     : {};
   if (mine !== state.asked) return;
@@ -59,9 +59,9 @@ export function copyButtons(element) {
   const out = h("div", { id: "ds-copied" });
   const put = (way, asked) =>
     asked.then((value) => copyText(out, value), (error) => copyText(out, { refused: error.message }));
-  const run = (way) => put(way, ask(`/ds/run/${panes[0].id}/recipe?way=${way}`));
+  const run = (way) => put(way, ask(`ds/run/${panes[0].id}/recipe?way=${way}`));
   const controls = (way) =>
-    put(way, ask("/ds/recipe", { method: "POST", body: JSON.stringify({ way, settings: shown.settings }) }));
+    put(way, ask("ds/recipe", { method: "POST", body: JSON.stringify({ way, settings: shown.settings }) }));
   const row = (said, act, id) =>
     h("div", { class: "ways", role: "group", "aria-label": said }, h("span", null, said),
       Object.entries(WAYS).map(([way, word]) =>

@@ -6,7 +6,7 @@ import { go } from "../shared/address.js";
 /** A band over the picture while the run is paused at a breakpoint. */
 export function breakpointBanner() {
   const word = h("b", null, "Paused at a breakpoint"), words = h("span");
-  const act = (action) => ask(`/ds/run/${panes[0].id}/${action}`, { method: "POST" }).catch(() => {});
+  const act = (action) => ask(`ds/run/${panes[0].id}/${action}`, { method: "POST" }).catch(() => {});
   const element = h("section", { class: "ds-halted", role: "alert", "aria-label": "breakpoint" }, word, words,
     h("div", { class: "ways" },
       button("Go on", () => act("resume"), { class: "ds-button" }),

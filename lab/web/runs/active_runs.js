@@ -16,7 +16,7 @@ export function activeRuns({ said, wanted, show, those = () => true }) {
 
   function row({ run, status, steps, named }) {
     const act = (word, action) => {
-      const done = () => ask(`/ds/run/${run}/${action}`, { method: "POST" }).catch(() => {}).then(read);
+      const done = () => ask(`ds/run/${run}/${action}`, { method: "POST" }).catch(() => {}).then(read);
       const label = `${word}, ${runTitle({ named, run })}, run ${run.slice(0, 8)}`;
       return button(word, action ? done : () => show(run), { "aria-label": label });
     };
@@ -38,7 +38,7 @@ export function activeRuns({ said, wanted, show, those = () => true }) {
     clearTimeout(timer);
     timer = 0;
     if (!wanted()) return draw([]);
-    const { rows } = await ask("/ds/going").catch(() => ({ rows: [] }));
+    const { rows } = await ask("ds/going").catch(() => ({ rows: [] }));
     draw(wanted() ? rows.filter(those) : []);
     timer = wanted() ? setTimeout(read, LOOK) : 0;
   }

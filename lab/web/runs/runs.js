@@ -97,7 +97,7 @@ export function beginRuns() {
  *  yet is asked again. */
 async function loadExamples(wait = WAIT) {
   try {
-    shown.examples = await ask("/ds/examples");
+    shown.examples = await ask("ds/examples");
   } catch {
     return setTimeout(loadExamples, wait, Math.min(2 * wait, 15000));
   }
@@ -181,7 +181,7 @@ function createPair(...ids) {
 function connect(pane) {
   const { id, view } = pane;
   if (!id) return;
-  const source = (pane.source = new EventSource(`/ds/run/${id}/events?after=${pane.last}`));
+  const source = (pane.source = new EventSource(`ds/run/${id}/events?after=${pane.last}`));
   source.addEventListener("head", (event) => view.push(JSON.parse(event.data)));
   source.addEventListener("step", (event) => {
     const step = JSON.parse(event.data);
@@ -235,7 +235,7 @@ function play(pane) {
 /** The stream was refused: ask whether the run still exists, and continue with it. */
 async function reopen(pane) {
   try {
-    if (panes.includes(pane)) await ask(`/ds/run/${pane.id}`);
+    if (panes.includes(pane)) await ask(`ds/run/${pane.id}`);
     if (panes.includes(pane)) connect(pane);
   } catch (error) {
     if (!panes.includes(pane)) return;
@@ -254,7 +254,7 @@ async function reopen(pane) {
 export async function fetchSteps(pane, from, to, wanted = () => panes.includes(pane)) {
   try {
     while (from < to && wanted()) {
-      const part = await ask(`/ds/run/${pane.id}/range?from=${from}&to=${to}`);
+      const part = await ask(`ds/run/${pane.id}/range?from=${from}&to=${to}`);
       for (const step of part.steps) pane.view.push(step);
       if (part.next <= from) break;
       from = part.next;

@@ -57,7 +57,7 @@ function arm() {
     given.set(pane, as);
     const said = (sentence) =>
       armed.trouble !== sentence && ((armed.trouble = sentence), listeners.forEach((listener) => listener()));
-    ask(`/ds/run/${pane.id}/breaks`, { method: "POST", body: JSON.stringify({ conditions }) }).then(() => said(""),
+    ask(`ds/run/${pane.id}/breaks`, { method: "POST", body: JSON.stringify({ conditions }) }).then(() => said(""),
       (error) => {
         if (!isOver(pane)) given.delete(pane), said(error.message);
       });

@@ -32,7 +32,7 @@ export function conditionForm() {
         true
       ), null;
     try {
-      const { reads } = await ask("/ds/conditions", { method: "POST", body: JSON.stringify({ text }) });
+      const { reads } = await ask("ds/conditions", { method: "POST", body: JSON.stringify({ text }) });
       if (mine !== asked) return null;
       say(reads?.length ? `Reads ${reads.join(", ")}.` : "");
       return text;

@@ -21,7 +21,7 @@ export function branchList(run) {
     clearTimeout(timer);
     if (!id || current() !== "debugger") return;
     try {
-      const got = await ask(`/ds/run/${id}/branches`);
+      const got = await ask(`ds/run/${id}/branches`);
       if (id !== run()) return;
       family = got;
       if (got.branches.some((one) => ["queued", "running"].includes(one.status))) timer = setTimeout(look, AGAIN);

@@ -16,8 +16,8 @@ export function drafterKnobs(changed) {
       const mine = ++asked, put = (all, path) => ((element.hidden = !all.length), knobs.fill(all, path), changed());
       put([]);
       if (!run) return;
-      const answer = await ask(`/ds/run/${run}/knobs`).catch(() => null); // of a part that is not known here
-      if (answer && mine === asked) put(answer.knobs, `/ds/files/drafter/${answer.drafter}`);
+      const answer = await ask(`ds/run/${run}/knobs`).catch(() => null); // of a part that is not known here
+      if (answer && mine === asked) put(answer.knobs, `ds/files/drafter/${answer.drafter}`);
     },
     /** The changed values, as parts of a change; empty: nothing. */
     change() {

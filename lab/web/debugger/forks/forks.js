@@ -37,7 +37,7 @@ export function forks(change) {
     if (name.value.trim()) body.name = name.value.trim();
     if (Object.keys(change).length) body.change = change;
     try {
-      const fork = await ask(`/ds/run/${pane.id}/fork`, { method: "POST", body: JSON.stringify(body) });
+      const fork = await ask(`ds/run/${pane.id}/fork`, { method: "POST", body: JSON.stringify(body) });
       name.value = "";
       forced.clear();
       compare(pane.id, fork.run);

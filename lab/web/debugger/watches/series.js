@@ -7,7 +7,7 @@ const AGAIN = 1000; // ms between two questions about a live run
 async function all(run, text, count) {
   const values = [];
   for (let from = 0; from < count;) {
-    const got = await ask(`/ds/run/${run}/watch?expression=${encodeURIComponent(text)}&from=${from}&to=${count}`);
+    const got = await ask(`ds/run/${run}/watch?expression=${encodeURIComponent(text)}&from=${from}&to=${count}`);
     values.push(...got.values);
     const next = got.next ?? (got.values.length ? got.values.at(-1)[0] + 1 : count);
     if (next <= from) break;

@@ -31,7 +31,7 @@ function watchForm({ list, add }) {
     if (list()?.includes(text)) return say("It is watched already.");
     if (list()?.length >= MOST) return say(`There are ${MOST} watches, which is the limit: remove one first.`, true);
     try {
-      await ask("/ds/conditions", { method: "POST", body: JSON.stringify({ text, watch: true }) });
+      await ask("ds/conditions", { method: "POST", body: JSON.stringify({ text, watch: true }) });
       box.value = "";
       say("");
       add(text);

@@ -57,7 +57,7 @@ export function whatif(answered) {
     const { pane, at, node } = here, wanted = asked();
     if (whyUnable(here) || !Object.keys(wanted).length) return (answer = null), tell();
     busy = true;
-    const got = await ask(`/ds/run/${pane.id}/whatif`, { method: "POST",
+    const got = await ask(`ds/run/${pane.id}/whatif`, { method: "POST",
       body: JSON.stringify({ step: at, node, ...wanted }) })
       .catch((error) => ({ kind: "refused", why: errorText(error) }));
     busy = false;
