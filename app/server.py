@@ -118,6 +118,9 @@ def _answer_failure(request: Request, error: Exception) -> Response:
 
 
 def _answer_misfit(request: Request, error: Exception) -> Response:
+    """The page library fails with such errors on a request that its page does not send."""
+    if not isinstance(error, RequestValidationError):
+        log_failure(error)
     return refusal_response(
         422, "The request does not have the form that the page sends: load the page again."
     )
@@ -133,10 +136,9 @@ def _mount_page(api: FastAPI, play: RunService) -> None:
         from decodescope.app.page.layout import build_page as layout
         from decodescope.app.page.theme import theme
 
-        demo = layout(play)
         gr.mount_gradio_app(
             api,
-            demo,
+            layout(play),
             path="/",
             server_name="127.0.0.1",
             footer_links=[],
@@ -151,8 +153,10 @@ def _mount_page(api: FastAPI, play: RunService) -> None:
             theme=theme(),
             head=STYLES,
         )
-    demo.app.add_exception_handler(Exception, _answer_failure)
-    demo.app.add_exception_handler(RequestValidationError, _answer_misfit)
+    mounted: Any = api.routes[-1]
+    mounted.app.add_exception_handler(Exception, _answer_failure)
+    for misfit in (RequestValidationError, LookupError, ValueError, TypeError, OSError):
+        mounted.app.add_exception_handler(misfit, _answer_misfit)
     report_failures(log_failure)
     api.add_middleware(HeadMiddleware)
     api.add_middleware(PageRoutes)

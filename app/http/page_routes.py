@@ -11,7 +11,7 @@ NEEDED = (
     *("/gradio_api/heartbeat/", "/gradio_api/startup-events", "/gradio_api/app_id", "/gradio_api/info"),
 )
 OURS = ("/ds/", "/gradio_api/upload")  # answered by routes of ours, before the library
-LONGEST = 512  # characters of an address
+LONGEST = 200  # characters of an address
 PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._-")
 
 

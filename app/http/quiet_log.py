@@ -56,9 +56,9 @@ def limit_log() -> None:
             logger.addFilter(LIMITER)
 
 
-def log_failure() -> None:
-    """Write the error that is being handled, in the place of a stack trace."""
-    LOG.warning("A request of the page failed inside", exc_info=sys.exc_info())
+def log_failure(error: BaseException | None = None) -> None:
+    """Write an error, or the one that is being handled, in the place of a stack trace."""
+    LOG.warning("A request of the page failed inside", exc_info=error or sys.exc_info()[1])
 
 
 def _place_of(error: BaseException) -> str:
