@@ -27,6 +27,7 @@ HEAD = b"""
 # this may be another host, scheme or path than the browser's; the page itself knows where it is.
 CONFIGURED = b"<script data-gradio-mode>"
 WHERE = b"""<script>gradio_config.root = new URL(".", location.href).href.slice(0, -1);</script>"""
+ROOT, OWN_ROOT = b"const root = ", b"const root = gradio_config.root || "
 ABSOLUTE = b"""<link rel="manifest" href="/manifest.json" />"""  # of no use here, and wrong below a prefix
 LEAVE = b"""<meta name="ds-signed-in">"""  # the page then has a way to sign out
 
@@ -58,7 +59,7 @@ class HeadMiddleware:
                     if start["status"] == 200:
                         more = HEAD + (LEAVE if scope.get(SIGNED_IN) else b"")
                         body = body.replace(b"<head>", b"<head>" + more, 1).replace(ABSOLUTE, b"", 1)
-                        body = body.replace(CONFIGURED, WHERE + CONFIGURED, 1)
+                        body = body.replace(CONFIGURED, WHERE + CONFIGURED, 1).replace(ROOT, OWN_ROOT, 1)
                     others = [
                         (k, v)
                         for k, v in start["headers"]
