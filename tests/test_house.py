@@ -170,7 +170,8 @@ def script_graph(scripts: dict[str, Path]) -> Graph:
     graph: Graph = {}
     for name, path in scripts.items():
         graph[name] = set()
-        served = Path("/ds/web", *name.split(".")[:-1])
+        # boot is inlined in the page, which is at the root
+        served = Path("/") if name == "boot" else Path("/ds/web", *name.split(".")[:-1])
         for asked in ASKED.findall(path.read_text(encoding="utf-8")):
             address = Path(os.path.normpath(served / asked)).relative_to("/ds/web").with_suffix("")
             target = ".".join(address.parts)

@@ -99,8 +99,8 @@ class Access:
 
     def _signed_in(self, scope: Scope) -> str | None:
         """The name in this request's cookie; "" is who has the token, None nobody."""
-        found = (self.sessions.name_in(value) for value in self._cookies(scope))
-        return next((name for name in found if name is not None), None)
+        names = (self.sessions.name_in(value) for value in self._cookies(scope))
+        return next((name for name in names if name is not None), None)
 
     def _cookies(self, scope: Scope) -> list[str]:
         name = self._cookie_name(scope)

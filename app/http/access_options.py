@@ -92,7 +92,7 @@ def access_settings(host: str, options: AccessOptions) -> AccessSettings:
 def page_addresses(host: str, port: int, access: AccessSettings) -> list[str]:
     """The addresses of the page that are worth printing: as others reach it, then as this machine does."""
     query = "" if access.token is None else f"?token={access.token}"
-    local = "localhost" if host == "localhost" else f"[{host.strip('[]')}]" if ":" in host else host
+    local = f"[{host.strip('[]')}]" if ":" in host else host
     here = f"http://{local}:{port}/{query}"
     if not access.names:
         return [here]

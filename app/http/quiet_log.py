@@ -20,7 +20,9 @@ class LineLimiter(logging.Filter):
 
     def __init__(self, now: Callable[[], float] = time.monotonic):
         super().__init__()
-        self._now, self._last, self._dropped = now, float("-inf"), 0
+        self._now = now
+        self._last = float("-inf")
+        self._dropped = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether this record is written."""
@@ -33,13 +35,8 @@ class LineLimiter(logging.Filter):
         text += f" ({_place_of(error)})" if error is not None else ""
         text = "".join(x if x.isprintable() else "?" for x in text)[:SHOWN]
         more = f"; {self._dropped} more since the last line" if self._dropped else ""
-        record.msg, record.args, record.exc_info, record.exc_text, record.stack_info = (
-            text + more,
-            (),
-            None,
-            None,
-            None,
-        )
+        record.msg, record.args = text + more, ()
+        record.exc_info = record.exc_text = record.stack_info = None
         self._last, self._dropped = now, 0
         return True
 

@@ -30,7 +30,8 @@ header {{ display: flex; gap: 10px; align-items: center; height: 52px; padding: 
 main {{ max-width: 408px; margin: 0 auto; padding: 12vh 24px 48px; }}
 h1 {{ margin: 0 0 4px; font-size: 20px; }}
 p {{ margin: 0 0 20px; color: var(--muted); }}
-p.wrong {{ padding: 8px 12px; border-left: 3px solid var(--reject); background: var(--panel); color: var(--ink); }}
+p.wrong {{ margin-top: 8px; padding: 8px 12px; border-left: 3px solid var(--reject); background: var(--panel);
+  color: var(--ink); }}
 label {{ display: block; margin: 0 0 16px; font-weight: 600; font-size: 13px; }}
 input {{ display: block; width: 100%; height: 40px; margin-top: 4px; padding: 0 10px; border: 1px solid var(--edge);
   border-radius: 6px; background: var(--bg); color: var(--ink); font: inherit; font-weight: 400; font-size: 16px; }}

@@ -1,4 +1,4 @@
-"""Users: names with passwords, in a file of lines `name:scrypt$N$R$P$SALT$HASH`."""
+"""Users: names with passwords, in a file with a line for each: the name, a colon, and a hash by scrypt."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ class UserFile:
 
     def _state(self) -> tuple[int, int, int] | None:
         try:
-            found = os.stat(self.path)
+            state = os.stat(self.path)
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return state.st_mtime_ns, state.st_size, state.st_ino
 
 
 def read_users(path: Path) -> dict[str, str]:
@@ -101,7 +101,7 @@ def read_users(path: Path) -> dict[str, str]:
         raise UserFileError(f"The file of users {shown} is no UTF-8 text.") from None
     if len(content) > MOST_BYTES:
         raise UserFileError(f"The file of users {shown} is larger than 1 MiB, which is the limit.")
-    found: dict[str, str] = {}
+    users: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -110,8 +110,8 @@ def read_users(path: Path) -> dict[str, str]:
             raise UserFileError(
                 f"Line {number} of {shown} is not NAME:HASH: write it with decodescope app --add-user NAME --users FILE."
             )
-        found[name] = stored
-    return found
+        users[name] = stored
+    return users
 
 
 def _is_hash(stored: str) -> bool:

@@ -32,13 +32,13 @@ def find_visitor(scope: Scope, proxies: Sequence[Network]) -> Visitor:
     if peer is None or not _is_among(peer, proxies):
         return Visitor(_attempt_key(peer), False, False)
     address: Address | None = peer
-    told = ",".join(header_values(scope, b"x-forwarded-for"))
-    for one in reversed(told.split(",")[-20:] if told else []):  # each proxy appends whom it answers
-        found = _parse_address(one.strip())
-        if found is None:
+    chain = ",".join(header_values(scope, b"x-forwarded-for"))
+    for one in reversed(chain.split(",")[-20:] if chain else []):  # each proxy appends whom it answers
+        hop = _parse_address(one.strip())
+        if hop is None:
             break
-        address = found
-        if not _is_among(found, proxies):
+        address = hop
+        if not _is_among(hop, proxies):
             break
     ways = header_values(scope, b"x-forwarded-proto")
     https = len(ways) == 1 and ways[0].split(",")[-1].strip().lower() in ("https", "wss")

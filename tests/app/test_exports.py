@@ -264,7 +264,7 @@ def test_every_run_in_compare_has_the_menu_of_the_lab(lab: Any) -> None:
     menu.locator("button[aria-label='save Text B as SVG']").wait_for()
     links = menu.locator("a").evaluate_all("all => all.map((x) => x.getAttribute('href'))")
     assert links == [
-        f"/ds/run/{second}/{form}" for form in ("export.html", "trace", "decisions.csv", "perfetto.json")
+        f"ds/run/{second}/{form}" for form in ("export.html", "trace", "decisions.csv", "perfetto.json")
     ]
     assert menu.locator(".sheet").bounding_box()["width"] >= 240
     with page.expect_download() as got:

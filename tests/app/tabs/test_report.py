@@ -125,7 +125,7 @@ def test_an_example_is_reported_and_saved(lab: Lab) -> None:
     )
     assert bars == pytest.approx([140 * x for table in due for x in table.bars if x is not None], abs=0.1)
     assert f"of={example.run}" in page.evaluate("location.hash")
-    assert page.locator(".out .lead a").get_attribute("href") == f"/ds/report.html?runs={example.run}"
+    assert page.locator(".out .lead a").get_attribute("href") == f"ds/report.html?runs={example.run}"
     page.reload()
     page.wait_for_selector("#ds-page-report .out table")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
