@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from decodescope.app.http.access import SIGNED_IN
 from decodescope.app.http.asgi import App, Receive, Scope, Send
 from decodescope.lab.views.bundle import WEB
 
+# The mark of the scripts that the tabs of a browser share. It is in the address of their worker, so a page of a new version
+# starts a worker of its own.
+SHARED = ("events/worker.js", "events/hub.js", "events/connection.js")
+MARK = hashlib.sha256(b"".join((WEB / name).read_bytes() for name in SHARED)).hexdigest()[:16]
 HEAD = b"""
+<meta name="decodescope-events" content="%s">
 <link rel="stylesheet" href="ds/web/styles/scope.css">
 <link rel="stylesheet" href="ds/web/styles/page.css">
 <link rel="stylesheet" href="ds/web/styles/walk.css">
 <link rel="modulepreload" href="ds/web/scope.js">
 <link rel="modulepreload" href="ds/web/shared/address.js">
+<link rel="modulepreload" href="ds/web/events/follow.js">
 <link rel="modulepreload" href="ds/web/runs/runs.js">
 <link rel="modulepreload" href="ds/web/tabs.js">
 <link rel="modulepreload" href="ds/web/tour/tour.js">
@@ -22,7 +29,7 @@ HEAD = b"""
 <link rel="modulepreload" href="ds/web/export/save.js">
 <script>
 %s</script>
-""" % (WEB / "boot.js").read_bytes()
+""" % (MARK.encode(), (WEB / "boot.js").read_bytes())
 # The page library makes the address of everything it asks for from that of one request, as the server sees it. Behind a proxy
 # this may be another host, scheme or path than the browser's; the page itself knows where it is.
 CONFIGURED = b"<script data-gradio-mode>"

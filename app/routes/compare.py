@@ -1,9 +1,8 @@
-"""Compare: the routes of the Compare page: runs of several methods on one prompt, their events in one stream, figures."""
+"""Compare: the routes of the Compare page: runs of several methods on one prompt, and figures."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
 
 from fastapi import FastAPI, Request
@@ -12,12 +11,10 @@ from fastapi.responses import Response
 from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.app.http.body import read_json_body
 from decodescope.app.http.json_answer import JsonAnswer
-from decodescope.app.http.stream_limiter import StreamLimiter
 from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.compare.comparison import FEWEST_RUNS, MOST_RUNS, parse_choices, start_all
 from decodescope.app.runs.compare.comparison_table import ComparisonTable, as_csv
 from decodescope.app.runs.compare.repeats import MOST, Repeats
-from decodescope.app.runs.event_stream import EventReader, stream_events
 from decodescope.app.runs.preset_choice import apply_preset
 from decodescope.app.runs.recipe import initial_choice
 from decodescope.app.runs.record_stream import RecordStream
@@ -28,9 +25,6 @@ from .hardware import json_response
 from .library import FRESH
 
 BODY = 4 * PROMPT  # bytes of a question
-WATCHED = 64  # open streams of several runs
-SPARED = ("laws", "passes")  # parts of a step that no pane shows
-AFTER = re.compile(r"-?[0-9]{1,11}(,-?[0-9]{1,11}){0,3}")
 
 
 def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
@@ -54,40 +48,21 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
         return json_response({"runs": [x.run for x in await asyncio.to_thread(start_all, play, asked)]})
 
     repeats = Repeats(play)
-    _add_event_route(api, play, refused)
     _add_figure_routes(api, play, repeats, refused)
     _add_repeat_routes(api, play, repeats)
 
 
-def _find_runs(play: RunService, runs: str, fewest: int = FEWEST_RUNS) -> list[RecordStream]:
+def _find_runs(play: RunService, runs: str) -> list[RecordStream]:
     """The runs of a question. Raises RequestRefusal."""
     names = list(dict.fromkeys(x for x in runs.split(",") if x))
-    if not fewest <= len(names) <= MOST_RUNS:
-        raise RequestRefusal(f"{fewest} to {MOST_RUNS} different runs are compared; {len(names)} were named.")
+    if not FEWEST_RUNS <= len(names) <= MOST_RUNS:
+        raise RequestRefusal(
+            f"{FEWEST_RUNS} to {MOST_RUNS} different runs are compared; {len(names)} were named."
+        )
     channels = [play.find(name) for name in names]
     if None in channels:
         raise RequestRefusal(GONE, 404)
     return [x for x in channels if x is not None]
-
-
-def _add_event_route(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
-    """The route of the events of several runs."""
-    watchers = StreamLimiter(WATCHED, refused)
-
-    @api.get("/ds/compare/events")
-    async def events(request: Request) -> Response:
-        after = request.query_params.get("after", "")
-        channels = await asyncio.to_thread(_find_runs, play, request.query_params.get("runs", ""), 1)
-        if not AFTER.fullmatch(after) or len(places := [int(x) for x in after.split(",")]) != len(channels):
-            return refused(
-                400, "Say the number of each run's last step as ?after=-1,12, one per run; -1 is none."
-            )
-        # an event of the k-th run is called "k-step" and so on
-        each = enumerate(zip(channels, places, strict=True))
-        readers = [
-            EventReader(channel, max(-1, n), play.runs_ahead, SPARED, f"{k}-") for k, (channel, n) in each
-        ]
-        return watchers.answer(lambda: stream_events(*readers))
 
 
 async def _answer_on_runs(

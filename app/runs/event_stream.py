@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any
 
 from decodescope.engine.trace.records.events import End
@@ -24,7 +25,7 @@ class EventReader:
 
     after: number of the last step that the page has, -1: none;  ahead(channel): how many runs come before a waiting run
     spared: parts of a step that the page does not show, as `Wire.step` takes them
-    word:  prefix of the event names; such events have no numbers, and a page that reconnects says where it was
+    name:  its name in a stream of several runs, in the id of each of its events
     far:   the steps that a thread is reading; None: none
     ended: whether the event "end" was the last one
     """
@@ -35,12 +36,12 @@ class EventReader:
         after: int = -1,
         ahead: Callable[[RecordStream], int] | None = None,
         spared: Collection[str] = (),
-        word: str = "",
+        name: str = "",
     ):
         self.channel = channel
         self.ahead = ahead
         self.spared = spared
-        self.word = word
+        self.name = name
         self.far: asyncio.Future[list[bytes]] | None = None
         self.ended = False
         self._sent, self._headed = after + 1, False
@@ -56,7 +57,7 @@ class EventReader:
         if over and self.far is None and self._sent >= self.channel.count:
             self.ended = True
             end = self.channel.end or End("internal_error", [], self.channel.count)
-            out.append(encode_event("end", encode(end_message(end)), self.word))
+            out.append(encode_event("end", encode(end_message(end)), self.name))
         return out
 
     def _state_events(self) -> list[bytes]:
@@ -67,14 +68,14 @@ class EventReader:
         if now == self._state:
             return []
         self._state = now
-        return [encode_event("state", encode({**state, "kind": "state", "ahead": waiting}), self.word)]
+        return [encode_event("state", encode({**state, "kind": "state", "ahead": waiting}), self.name)]
 
     def _head_events(self, over: bool) -> list[bytes]:
         wire = self.channel.wire
         if self._headed or wire is None or not (wire.prefill is not None or self.channel.count or over):
             return []
         self._headed = True
-        return [encode_event("head", encode(wire.head()), self.word)]
+        return [encode_event("head", encode(wire.head()), self.name)]
 
     def _step_events(self) -> list[bytes]:
         wire = self.channel.wire
@@ -104,11 +105,12 @@ class EventReader:
         return part
 
 
-def encode_event(kind: str, body: bytes, word: str = "", number: int | None = None) -> bytes:
+def encode_event(kind: str, body: bytes, name: str = "", number: int | None = None) -> bytes:
     """One server-sent event; JSON contains no bare line break.
-    `number` is the position that a reader resumes from; events with a word before the kind have none."""
-    mark = b"" if number is None or word else b"id: %d\n" % number
-    return b"event: %s%s\n%sdata: %s\n\n" % (word.encode(), kind.encode(), mark, body)
+    `number` is the position that a reader resumes from. With a name the id is "name:number", and "name:" without a number."""
+    place = "" if number is None else str(number)
+    mark = f"{name}:{place}" if name else place
+    return b"event: %s\n%sdata: %s\n\n" % (kind.encode(), f"id: {mark}\n".encode() if mark else b"", body)
 
 
 def _encode_steps(reader: EventReader, wire: Wire, first: int, last: int, count: int) -> list[bytes]:
@@ -120,35 +122,100 @@ def _encode_steps(reader: EventReader, wire: Wire, first: int, last: int, count:
         used += len(body)
         if lines and used > UPDATE:
             break
-        lines.append(encode_event("step", body, reader.word, step.step))
+        lines.append(encode_event("step", body, reader.name, step.step))
     return lines
 
 
+class ReaderGroup:
+    """The readers of one stream. Others join and leave while it is sent.
+
+    lasting: the stream goes on when no reader is left
+    """
+
+    def __init__(self, *readers: EventReader, lasting: bool = False):
+        self.lasting = lasting
+        self.closed = False
+        self.readers: list[EventReader] = []
+        self.notices: list[bytes] = []  # further events to send
+        self._news = asyncio.Event()  # set when there is something to send at once
+        for reader in readers:
+            self.add(reader)
+
+    def add(self, reader: EventReader) -> None:
+        """Let a reader join. A closed group takes none."""
+        if not self.closed:
+            reader.channel.readers += 1
+            self.readers.append(reader)
+            self._news.set()
+
+    def remove(self, reader: EventReader) -> None:
+        """Let a reader leave."""
+        self.readers.remove(reader)
+        reader.channel.readers -= 1
+        if reader.far is not None:
+            reader.far.cancel()
+
+    def notify(self, event: bytes) -> None:
+        """Send an event that belongs to no reader."""
+        self.notices.append(event)
+        self._news.set()
+
+    def close(self) -> None:
+        """Let all readers leave."""
+        self.closed = True
+        for reader in [*self.readers]:
+            self.remove(reader)
+
+    def take_events(self, readers: Collection[EventReader] | None = None) -> list[bytes]:
+        """The new events of these readers, else of all. A reader that has ended leaves.
+        In a stream that lasts, one that fails leaves too, with an event that says so."""
+        out = [*self.notices]
+        self.notices.clear()
+        for reader in [*self.readers] if readers is None else [x for x in readers if x in self.readers]:
+            try:
+                out += reader.new_events()
+            except Exception as error:  # the other runs of this stream go on
+                if not self.lasting:
+                    raise
+                what = f"The steps of this run cannot be read ({type(error).__name__}): load the page again."
+                out.append(encode_event("gone", encode({"error": what}), reader.name))
+                self.remove(reader)
+            else:
+                if reader.ended:
+                    self.remove(reader)
+        return out
+
+    async def rest(self, seconds: float) -> None:
+        """Wait for so long, or until somebody joins."""
+        with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._news.wait(), seconds)
+        self._news.clear()
+
+
 async def stream_events(*readers: EventReader) -> AsyncIterator[bytes]:
-    """The events of all runs until the end of each: one piece per TICK with the news of all.
+    """The events of these runs until the end of each."""
+    async for part in stream_group(ReaderGroup(*readers)):
+        yield part
+
+
+async def stream_group(group: ReaderGroup) -> AsyncIterator[bytes]:
+    """The events of all readers of a group: one piece per TICK with the news of all.
     A run with steps being read by a thread delays no other for more than a TICK."""
-    yield b"retry: 500\n\n"
-    for reader in readers:
-        reader.channel.readers += 1
     try:
-        left, spoke = [*readers], time.monotonic()
-        while left:
-            out = _new_events(left)
-            if far := [x for x in left if x.far is not None]:
+        yield b"retry: 500\n\n"
+        spoke = time.monotonic()
+        while group.readers or group.lasting:
+            out = group.take_events()
+            if far := [x for x in group.readers if x.far is not None]:
                 await asyncio.wait([x.far for x in far if x.far is not None], timeout=TICK)
-                out += _new_events(far)
-            left, now = [x for x in left if not x.ended], time.monotonic()
+                out += group.take_events(far)
+            now = time.monotonic()
             if out or now - spoke >= BEAT:
                 yield b"".join(out) or b": alive\n\n"
                 spoke = now
-            if left and all(x.far is None for x in left):
-                await asyncio.sleep(TICK)
+            if group.readers and all(x.far is None for x in group.readers):
+                await group.rest(TICK)
+            elif group.lasting and not group.readers:
+                await group.rest(BEAT)
     finally:
-        for reader in readers:
-            reader.channel.readers -= 1
-            if reader.far is not None:
-                reader.far.cancel()
-
-
-def _new_events(readers: Sequence[EventReader]) -> list[bytes]:
-    return [part for reader in readers for part in reader.new_events()]
+        group.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ import toys
 from waiting import awaited
 
 from decodescope.app.runs import event_stream as streams
-from decodescope.app.runs.event_stream import EventReader, encode_event, stream_events
+from decodescope.app.runs.event_stream import EventReader, ReaderGroup, encode_event, stream_events
 from decodescope.app.runs.record_stream import RecordStream
 from decodescope.engine.trace import Trace
 
@@ -44,17 +45,22 @@ def names(text: bytes, kind: str) -> list[bytes]:
     ]
 
 
+def ids(text: bytes, kind: str) -> list[str]:
+    """The ids of the events of that kind."""
+    found = re.findall(rb"^event: %s\nid: (.*)$" % kind.encode(), text, re.MULTILINE)
+    return [x.decode() for x in found]
+
+
 def test_what_a_token_says_cannot_be_taken_for_an_event(trace: Trace, tmp_path: Path) -> None:
-    evil = "\n\nevent: 1-end\nid: 3\ndata: {}\n\n"
+    evil = "\n\nevent: end\nid: 1:3\ndata: {}\n\n"
     bad = replace(trace.header, pieces=dict.fromkeys(map(str, range(trace.header.model["vocab"])), evil))
     runs = [channel(trace, tmp_path), channel(Trace([bad, trace.prefill, *trace.steps]), tmp_path)]
-    text = awaited(heard(*(EventReader(x, word=f"{k}-") for k, x in enumerate(runs))))
-    assert b"1-end" in text.split(b"event: 1-head", 1)[1].split(b"\n\n")[0], (
+    text = awaited(heard(*(EventReader(x, name=str(k)) for k, x in enumerate(runs))))
+    assert b"event: end" in text.split(b"event: head\nid: 1:", 1)[1].split(b"\n\n")[0], (
         "the test needs a head that says it"
     )
-    for k, one in enumerate(runs):
-        assert len(names(text, f" {k}-step")) == one.count and len(names(text, f" {k}-end")) == 1
-    assert b"\nid:" not in text, "a page that comes back says itself where it was in each"
+    numbers = [f"{k}:{i}" for k, one in enumerate(runs) for i in range(one.count)]
+    assert sorted(ids(text, "step")) == sorted(numbers) and ids(text, "end") == ["0:", "1:"]
     assert b"\nid: 3\n" in encode_event("step", b"{}", number=3)
 
 
@@ -65,7 +71,7 @@ def test_what_several_runs_have_at_once_comes_in_one_piece(
     left = list(trace.steps)
     assert len(left) > 4, "the test needs steps"
 
-    async def tick(seconds: float) -> None:
+    async def tick(group: ReaderGroup, seconds: float) -> None:
         assert seconds == streams.TICK
         if not left:
             for one in runs:
@@ -75,15 +81,15 @@ def test_what_several_runs_have_at_once_comes_in_one_piece(
             for one in runs:
                 one.write(step)
 
-    monkeypatch.setattr(streams.asyncio, "sleep", tick)
+    monkeypatch.setattr(ReaderGroup, "rest", tick)
 
     async def parts() -> list[bytes]:
         return [
-            part async for part in stream_events(*(EventReader(x, word=f"{k}-") for k, x in enumerate(runs)))
+            part async for part in stream_events(*(EventReader(x, name=str(k)) for k, x in enumerate(runs)))
         ]
 
-    pieces = [part for part in awaited(parts()) if b"-step" in part]
-    assert len(pieces) == len(trace.steps) and all(len(names(part, "-step")) == RUNS for part in pieces)
+    pieces = [part for part in awaited(parts()) if b"event: step" in part]
+    assert len(pieces) == len(trace.steps) and all(len(ids(part, "step")) == RUNS for part in pieces)
     assert all(one.readers == 0 for one in runs)
 
 
@@ -121,12 +127,12 @@ def test_a_run_that_is_read_from_its_file_holds_up_no_other(
 
     async def order() -> bytes:
         text = b""
-        async for piece in stream_events(EventReader(far, word="0-"), EventReader(near, word="1-")):
+        async for piece in stream_events(EventReader(far, name="0"), EventReader(near, name="1")):
             text += piece
-            if names(text, " 1-end"):
+            if b"event: end\nid: 1:" in text:
                 held.set()  # everything of the other run has arrived
         return text
 
     text = awaited(order())
-    assert len(names(text, " 0-step")) == far.count == len(names(text, " 1-step"))
-    assert text.index(b"event: 1-end") < text.index(b"event: 0-step")
+    assert sorted(ids(text, "step")) == sorted(f"{k}:{i}" for k in (0, 1) for i in range(far.count))
+    assert text.index(b"event: end\nid: 1:") < text.index(b"event: step\nid: 0:")

@@ -2,6 +2,7 @@
  * them. */
 import { button, extra, h, mount } from "../scope.js";
 import { current, fragment } from "../shared/address.js";
+import { follow } from "../events/follow.js";
 import { prefetch } from "./prefetch.js";
 import { loads } from "../parts.js";
 import { phase } from "./phase.js";
@@ -16,10 +17,8 @@ const places = h("div", { class: "ds-places" }); // the element that holds their
 const ALONE = ["strip", "tree", "card", "depth", "text", "cache", "notes", "model", "time", "roof"];
 const BESIDE = ["tree", "text"];
 const GOOD = ["stop_token", "max_new_tokens", "picture_full", "stopped_by_user"];
-const WAIT = 500; // ms before a refused stream is requested again; doubled each time
+const WAIT = 500; // ms before what did not come is requested again; doubled each time
 const READ = 10000; // ms that the first decision of an example is shown
-/** The text over a run while its server has been away for some seconds. */
-export const GONE = "The server does not answer: start it again, and this page goes on by itself.";
 /** The instructions on a page without a run. */
 export const NONE = "No run is shown: press Run in the Lab, or open a trace of the Library.";
 const EMPTY = "Choose a method and press Run: every step is shown here while the model decodes.";
@@ -143,7 +142,7 @@ export function open(id, { quiet = false, other = null, own = false } = {}) {
   if (shown.both) shown.both.destroy();
   else panes.forEach((x) => x.view.destroy());
   shown.both = null;
-  for (const old of panes.splice(0)) old.source?.close(), phase(old.view);
+  for (const old of panes.splice(0)) old.leave(), phase(old.view);
   if (own) (shown.mine = { id, other }), shown.own.unshift(...[id, other].filter((x) => x && !shown.own.includes(x)));
   if (other) createPair(id, other);
   else panes.push(createPane(id));
@@ -153,8 +152,7 @@ export function open(id, { quiet = false, other = null, own = false } = {}) {
   notify();
 }
 
-const blankPane = (id) => ({ id, status: id ? "queued" : "", last: -1, source: null, end: null, trouble: "",
-  wait: WAIT });
+const blankPane = (id) => ({ id, status: id ? "queued" : "", last: -1, leave: () => {}, end: null, trouble: "" });
 
 function createPane(id) {
   const pane = blankPane(id), host = h("div");
@@ -181,39 +179,39 @@ function createPair(...ids) {
 function connect(pane) {
   const { id, view } = pane;
   if (!id) return;
-  const source = (pane.source = new EventSource(`ds/run/${id}/events?after=${pane.last}`));
-  source.addEventListener("head", (event) => view.push(JSON.parse(event.data)));
-  source.addEventListener("step", (event) => {
-    const step = JSON.parse(event.data);
-    pane.last = Math.max(pane.last, step.i);
-    phase(view);
-    view.push(step);
-    if (step.i === 0) rewindExample(pane);
+  pane.leave = follow(id, pane.last, {
+    head: (head) => view.push(head),
+    step(step) {
+      pane.last = Math.max(pane.last, step.i);
+      phase(view);
+      view.push(step);
+      if (step.i === 0) rewindExample(pane);
+    },
+    state(state) {
+      Object.assign(pane, { status: state.status, broke: state.broke || null, named: state.named });
+      view.expect(state.of || 0);
+      phase(view, state, panes[0] === pane ? "yours" : "this one");
+      shown.both?.against(); // a run that waits has a name
+      notify();
+    },
+    end(end) {
+      pane.end = end;
+      if (!isOver(pane)) pane.status = "done";
+      phase(view);
+      view.push(end);
+      notify();
+      if (exampleOf(id)) fetchSteps(pane, 0, view.store.count).then(() => play(pane));
+    },
+    lost(text) {
+      if (!isOver(pane)) phase(view), view.note(text);
+    },
+    gone(sentence) {
+      Object.assign(pane, { id: null, status: "", trouble: sentence });
+      history.replaceState(null, "", location.pathname + (current() === "lab" ? "" : fragment([])));
+      phase(view);
+      notify();
+    },
   });
-  source.addEventListener("state", (event) => {
-    const state = JSON.parse(event.data);
-    Object.assign(pane, { status: state.status, broke: state.broke || null, named: state.named, wait: WAIT });
-    view.expect(state.of || 0);
-    phase(view, state, panes[0] === pane ? "yours" : "this one");
-    shown.both?.against(); // a run that waits has a name
-    notify();
-  });
-  source.addEventListener("end", (event) => {
-    source.close();
-    pane.end = JSON.parse(event.data);
-    if (!isOver(pane)) pane.status = "done";
-    phase(view);
-    view.push(pane.end);
-    notify();
-    if (exampleOf(id)) fetchSteps(pane, 0, view.store.count).then(() => play(pane));
-  });
-  source.onerror = () => {
-    if (!panes.includes(pane) || isOver(pane)) return;
-    phase(view);
-    view.note(pane.wait > 4 * WAIT ? GONE : pane.last < 0 ? "reconnecting…" : `reconnecting, last step ${pane.last}`);
-    if (source.readyState === EventSource.CLOSED) setTimeout(reopen, pane.wait, pane);
-    pane.wait = Math.min(2 * pane.wait, 15000);
-  };
 }
 
 /** An example plays by itself after its first decision was shown, unless somebody does something with it before,
@@ -230,24 +228,6 @@ function play(pane) {
       && pane.view.at === 0 && pane.view.play(true),
     READ
   );
-}
-
-/** The stream was refused: ask whether the run still exists, and continue with it. */
-async function reopen(pane) {
-  try {
-    if (panes.includes(pane)) await ask(`ds/run/${pane.id}`);
-    if (panes.includes(pane)) connect(pane);
-  } catch (error) {
-    if (!panes.includes(pane)) return;
-    if (isUnreachable(error)) {
-      pane.view.note(GONE);
-      return setTimeout(reopen, pane.wait = Math.min(2 * pane.wait, 15000), pane);
-    }
-    Object.assign(pane, { id: null, status: "", trouble: String(error.message) });
-    history.replaceState(null, "", location.pathname + (current() === "lab" ? "" : fragment([])));
-    pane.view.note("");
-    notify();
-  }
 }
 
 /** Request steps that are missing or not whole, while somebody wants them. */

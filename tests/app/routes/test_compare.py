@@ -428,32 +428,6 @@ def test_what_cannot_be_repeated_is_refused_in_a_sentence(play: Any, client: Tes
     assert client.post("/ds/compare/repeat/0000/stop").status_code == 422
 
 
-# ---- one stream
-
-
-def test_a_stream_of_two_runs_has_every_step_of_both_from_where_a_reader_was(play: RunService) -> None:
-    a, b = greedy(play, PLAIN), greedy(play, CHAIN)
-    with TestClient(guarded(play), base_url=HERE, headers={"origin": HERE}) as client:
-        text = client.get("/ds/compare/events", params={"runs": f"{a.run},{b.run}", "after": "-1,1"}).text
-        found = {0: [], 1: []}
-        for block in text.split("\n\n"):
-            lines = dict(line.split(": ", 1) for line in block.splitlines() if ": " in line)
-            if lines.get("event", "")[1:] == "-step":
-                step = json.loads(lines["data"])
-                found[int(lines["event"][0])].append(step["i"])
-                assert step.get("brief") or not step.keys() & {"tops", "passes"}, (
-                    "no pane shows laws or passes"
-                )
-        assert found == {0: list(range(24)), 1: list(range(2, b.count))} and text.count("-end\n") == 2
-        for runs, after, code in (
-            (a.run, "x", 400),
-            (a.run, "-1,-1", 400),
-            ("0" * 16, "-1", 404),
-            ("", "-1", 422),
-        ):
-            assert client.get("/ds/compare/events", params={"runs": runs, "after": after}).status_code == code
-
-
 def test_a_refused_line_up_is_stopped_again(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from decodescope.app.runs.compare import comparison
 
