@@ -69,11 +69,13 @@ WATCH = """(place) => { drawn.length = gaps.length = 0; shown = [0, 1, 2, 3].map
   new MutationObserver(look).observe(document.querySelector(place), all);
 }"""
 RECEIVED = """window.received = {};
-const own = EventSource.prototype.addEventListener;
-EventSource.prototype.addEventListener = function (kind, f) { return own.call(this, kind, (event) => {
-  const i = /"i":([0-9]+)/.exec((event.data || '').slice(0, 60));
-  if (i) (received[kind] ||= new Set()).add(i[1]);
-  return f(event); }); };
+const own = window.SharedWorker;
+window.SharedWorker = class extends own { constructor(...all) { super(...all);
+  const { port } = this, post = port.postMessage.bind(port), runs = {};
+  port.postMessage = (x) => { if (x.kind === 'follow') runs[x.key] = x.run; post(x); };
+  port.addEventListener('message', ({ data }) => {
+    const i = data.kind === 'step' && /"i":([0-9]+)/.exec(data.text.slice(0, 60));
+    if (i) (received[runs[data.key]] ||= new Set()).add(i[1]); }); } };
 """
 CLOCK = """(place) => { window.stood = [0, 1, 2, 3].map(() => new Map());
   const look = () => document.querySelectorAll(place + ' h1').forEach((h, k) => {
@@ -330,7 +332,7 @@ def slowed(traces: list[Trace], channels: list[RecordStream], play: RunService) 
         page.wait_for_function(ended, timeout=TIMEOUT_MS)
         stood = [dict(x) for x in page.evaluate("stood.map((x) => [...x])")][: len(feeds)]
         received = page.evaluate(
-            "Object.fromEntries(Object.entries(received).map(([kind, x]) => [kind, x.size]))"
+            "Object.fromEntries(Object.entries(received).map(([run, x]) => [run, x.size]))"
         )
         throttle.send("Emulation.setCPUThrottlingRate", {"rate": 1})
         seeks, _ = sought(page, place, traces)
@@ -341,7 +343,8 @@ def slowed(traces: list[Trace], channels: list[RecordStream], play: RunService) 
         for i, written in enumerate(feed.written)
     )
     last = max(shown[len(feed.written) - 1] - 1000 * feed.written[-1] for feed, shown in pairs)
-    lost = [len(trace.steps) - received.get(f"{k}-step", 0) for k, trace in enumerate(traces)]
+    came = [received.get(channel.run, 0) for channel in channels]
+    lost = [len(trace.steps) - n for trace, n in zip(traces, came, strict=True)]
     return [
         ("steps that did not come", " and ".join(map(str, lost))),
         (

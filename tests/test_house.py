@@ -64,7 +64,16 @@ FLOORS = (
 )
 # The same for the scripts of the page: `debugger` is debugger.js and the scripts in its folder. `scope` is joined into one.
 WEB_FLOORS = (
-    *("scope", "parts", "shared.address", "events", "runs.phase", "runs.prefetch", "runs.runs", "runs.landing"),
+    *(
+        "scope",
+        "parts",
+        "shared.address",
+        "events",
+        "runs.phase",
+        "runs.prefetch",
+        "runs.runs",
+        "runs.landing",
+    ),
     *("tour.walk", "tour.tour", "runs.active_runs", "export", "export.save", "run_form.file_knob"),
     *("run_form.knobs", "run_form.prompts", "run_form.settings_diff", "run_view.breakpoint_banner"),
     *("run_form.example_prompts", "run_view.distribution_sums", "run_view.distribution"),

@@ -29,14 +29,15 @@ HIDE = """(state) => {
   Object.defineProperty(document, "visibilityState", { value: state, configurable: true });
   document.dispatchEvent(new Event("visibilitychange"));
 }"""
-FOLLOW = """async ([run, after]) => {
+FOLLOW = """async ([run, after, mark]) => {
+  document.head.append(Object.assign(document.createElement("meta"), { name: "decodescope-events", content: mark }));
   const { follow } = await import("/ds/web/events/follow.js");
   const heard = (window.heard = { head: [], step: [], state: [], end: [], lost: [], gone: [] });
   const takes = Object.fromEntries(Object.keys(heard).map((kind) => [kind, (x) => heard[kind].push(x)]));
   window.leave = follow(run, after, takes);
 }"""
 STEPS = "heard.step.map((step) => step.i)"
-# a hub whose server answers at once, and what it asks the server; `read(tab)` lets a tab read
+# a hub whose server answers at once, and what it asks that server; connect() makes a tab
 HUB = """async () => {
   const { createHub } = await import("/ds/web/events/hub.js"), sources = (window.sources = []), asked = (window.asked = []);
   window.EventSource = class extends EventTarget {
@@ -102,6 +103,7 @@ class Tabs:
         self.address = lab.address + "/ds/limits"
         self.context = lab.driver.new_context()
         self.context.set_default_timeout(LONG)
+        self.sharing = sharing
         if sharing == "own":
             self.context.add_init_script(UNSHARED)
 
@@ -113,7 +115,7 @@ class Tabs:
     def follow(self, channel: RecordStream, after: int = -1) -> Any:
         """A tab that follows the run."""
         page = self.open()
-        page.evaluate(FOLLOW, [channel.run, after])
+        page.evaluate(FOLLOW, [channel.run, after, MARK])
         return page
 
 
@@ -121,7 +123,6 @@ class Tabs:
 def tabs(paused: Lab, request: pytest.FixtureRequest) -> Iterator[Tabs]:
     """Tabs with and without a worker that they share."""
     made = Tabs(paused, request.param)
-    made.sharing = request.param  # type: ignore[attr-defined]
     yield made
     made.context.close()
 
@@ -154,8 +155,7 @@ def test_eight_tabs_follow_one_run_and_a_request_is_answered(
     assert pages[-1].evaluate(stop, channel.run) == 200
     for page in pages:
         page.wait_for_function("heard.end.length")
-    sharing = tabs.sharing  # type: ignore[attr-defined]
-    assert 1 <= watched.most <= MOST[sharing]
+    assert 1 <= watched.most <= MOST[tabs.sharing]
     stored = RecordStream.from_trace(channel.run, channel.path)
     recorded = [step["made"] for step in json.loads(stored.range(0, channel.count))["steps"]]
     stored.close()
@@ -198,7 +198,7 @@ def test_no_event_is_lost_or_doubled_while_tabs_come_and_go_and_the_stream_break
     eventually(lambda: channel.readers == 0, "runs that nobody follows are still read")
     paused.play.act(channel, "stop")
     gone = tabs.open()
-    gone.evaluate(FOLLOW, ["0" * 16, -1])
+    gone.evaluate(FOLLOW, ["0" * 16, -1, MARK])
     gone.wait_for_function("heard.gone[0] === 'This run is not here any more.'")
 
 
@@ -278,29 +278,38 @@ def workers(lab: Lab) -> list[str]:
     return [x["url"] for x in targets if x["type"] == "shared_worker" and x["url"].startswith(lab.address)]
 
 
-@pytest.mark.parametrize("sharing", ["shared", pytest.param("own", marks=pytest.mark.nightly)])
-def test_eight_pages_of_one_browser_show_a_run_and_see_its_stop(
-    paused: Lab, watched: Watched, sharing: str
+def nightly(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.nightly)
+
+
+@pytest.mark.parametrize(("sharing", "whole"), [("shared", 2), nightly("shared", TABS), nightly("own", TABS)])
+def test_eight_tabs_of_one_browser_show_a_run_and_see_its_stop(
+    paused: Lab, watched: Watched, sharing: str, whole: int
 ) -> None:
+    """whole: so many of them are the page; the others follow the run without the page around it, which costs less."""
     channel = paused.play.start(speculative(max_new=100))
     stepped(paused, channel, 3)
     first = paused.open("/ds/limits", ready=False)
     if sharing == "own":
         first.context.add_init_script(UNSHARED)
-    pages = [first, *(first.context.new_page() for _ in range(TABS - 1))]
+    parts = [first.context.new_page() for _ in range(TABS - whole)]
+    pages = [first, *(first.context.new_page() for _ in range(whole - 1))]
+    for page in parts:
+        page.goto(paused.address + "/ds/limits")
+        page.evaluate(FOLLOW, [channel.run, -1, MARK])
     for page in pages:
         page.set_default_timeout(LONG)
         page.goto(f"{paused.address}/#run={channel.run}")
     for page in pages:
         page.wait_for_function(f"{STEP} == {channel.count - 1}")
+    paused.ready(pages[-1])
     if sharing == "shared":
         assert workers(paused) == [f"{paused.address}/ds/web/events/worker.js?{MARK}"]
-    paused.ready(pages[-1])
     pages[-1].click(".ds-button.stop")
     for page in pages:
         page.wait_for_selector(".ds .outcome >> text=Stopped.")
+    for page in parts:
+        page.wait_for_function("heard.end[0]?.reason === 'stopped_by_user'")
     assert 1 <= watched.most <= MOST[sharing]
     first.context.close()
-    eventually(
-        lambda: channel.readers == 0 and watched.open == 0, "pages that are closed still hold a stream"
-    )
+    eventually(lambda: channel.readers == 0 and watched.open == 0, "tabs that are closed still hold a stream")
