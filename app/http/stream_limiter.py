@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 
 from fastapi.responses import Response, StreamingResponse
 
@@ -14,16 +15,17 @@ class StreamLimiter:
         self.most, self._refused = most, refused
         self._open = 0
 
-    def answer(self, events: Callable[[], AsyncIterator[bytes]]) -> Response:
+    def answer(self, events: Callable[[], AsyncGenerator[bytes, None]]) -> Response:
         """The stream of `events`, counted from its first byte until the reader leaves; a refusal if the limit is reached."""
         if self._open >= self.most:
             return self._refused(503, f"{self._open} pages are watching, which is the limit; close one.")
 
-        async def body() -> AsyncIterator[bytes]:
+        async def body() -> AsyncGenerator[bytes, None]:
             self._open += 1
             try:
-                async for part in events():
-                    yield part
+                async with aclosing(events()) as parts:
+                    async for part in parts:
+                        yield part
             finally:
                 self._open -= 1
 

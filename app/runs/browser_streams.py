@@ -7,7 +7,7 @@ takes them out, so that the number of connections does not grow with the pages.
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +75,7 @@ class BrowserStreams:
         self._ahead = ahead
         self._groups: dict[str, ReaderGroup] = {}
 
-    async def open(self) -> AsyncIterator[bytes]:
+    async def open(self) -> AsyncGenerator[bytes, None]:
         """The events of a new stream. The first one, "ready", says its name; then it carries what `change` adds."""
         name, group = secrets.token_hex(16), ReaderGroup(lasting=True)
         self._groups[name] = group
@@ -85,6 +85,7 @@ class BrowserStreams:
                 yield part
         finally:
             del self._groups[name]
+            group.close()
 
     def check(self, stream: str) -> None:
         """Raises RequestRefusal for a stream that is not open."""

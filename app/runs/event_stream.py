@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection
 from typing import Any
 
 from decodescope.engine.trace.records.events import End
@@ -192,13 +192,13 @@ class ReaderGroup:
         self._news.clear()
 
 
-async def stream_events(*readers: EventReader) -> AsyncIterator[bytes]:
+async def stream_events(*readers: EventReader) -> AsyncGenerator[bytes, None]:
     """The events of these runs until the end of each."""
     async for part in stream_group(ReaderGroup(*readers)):
         yield part
 
 
-async def stream_group(group: ReaderGroup) -> AsyncIterator[bytes]:
+async def stream_group(group: ReaderGroup) -> AsyncGenerator[bytes, None]:
     """The events of all readers of a group: one piece per TICK with the news of all.
     A run with steps being read by a thread delays no other for more than a TICK."""
     try:
