@@ -14,6 +14,9 @@ from decodescope.engine.core.refusal import Refusal
 
 STAR = ".star"  # next to a trace that is always kept: RUN.dstrace.star
 UPLOAD = ".upload"  # a trace that is being uploaded: .XXXXXXXXXXXXXXXX.upload
+UNCHECKED = (
+    ".unchecked"  # next to a trace that was checked in part when it was added, with the sentence on it
+)
 NAME = ".name"  # next to a trace that its owner named: RUN.dstrace.name
 
 
@@ -66,7 +69,8 @@ def remove_old_traces(folder: Path, most: int) -> list[Path]:
         if not path.with_name(path.name + STAR).exists():
             with contextlib.suppress(OSError):  # open in a program that forbids it: removed another time
                 path.unlink()
-                path.with_name(path.name + NAME).unlink(missing_ok=True)
+                for mark in (NAME, UNCHECKED):
+                    path.with_name(path.name + mark).unlink(missing_ok=True)
                 held -= size
                 gone.append(path)
     return gone

@@ -6,17 +6,16 @@ import contextlib
 import filecmp
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator
+from array import array
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from decodescope.app.basis.refusal import RequestRefusal, explain_error, sentence
-from decodescope.app.basis.storage import NAME, STAR, remove_stale_uploads
+from decodescope.app.basis.storage import NAME, STAR, UNCHECKED, remove_stale_uploads
 from decodescope.engine.trace import PARTIAL, SUFFIX, UPLOADED, Trace, TraceError, open_trace
 from decodescope.engine.trace import Limits as TraceLimits
-from decodescope.engine.trace.details.consistency import token_ids
 from decodescope.engine.trace.encoding import disk
 from decodescope.engine.trace.query.comparability import (
     comparison_key,
@@ -27,23 +26,37 @@ from decodescope.engine.trace.query.comparability import (
 from decodescope.engine.trace.query.summary import summarise
 from decodescope.engine.trace.query.titles import title
 from decodescope.engine.trace.records import parts
-from decodescope.engine.trace.records.events import Step
-from decodescope.lab.wire.wire import Wire, encode
 
 from .catalogue.examples import examples
-from .event_stream import UPDATE
 from .run_service import RUN, RunService
+from .upload_check import CheckBudget, UploadVerdict, check_upload, give_back_memory
 
 BIN = "deleted"  # subfolder of deleted traces, until they are erased
 GONE = ".gone"  # marker next to a trace in this folder, as old as the deletion
+MARKS = (STAR, NAME, UNCHECKED)  # what lies next to a trace and goes with it
 UNDO_S = 3600.0  # seconds that a deleted trace can be brought back
 LONGEST = 80  # characters of a name
 TEXT = 2000  # characters of a trace's text that the filter looks through
 BARS = 48  # columns of the small picture of tokens per step
 SUMMED = 64 << 20  # bytes of a trace that is summarised for its row; of a larger one only the header is read
-STEP_TEXT = 1 << 20  # characters of the tokens of a step, in a trace from anywhere
-RUN_TEXT = 64 << 20  # the same of all steps
+LONG = 4 << 20  # bytes of a trace that is read for its row by a thread
 AT_ONCE_S = 1.0  # seconds of reading for one answer; the rest comes with the next
+
+
+class _RowReader:
+    """Reads a long trace for its row, while the list is shown without it."""
+
+    def __init__(self, path: Path, mark: tuple[int, int]):
+        self.path, self.mark = path, mark
+        self.row: dict[str, Any] = {}
+        self.thread = threading.Thread(target=self._read, daemon=True)
+        self.thread.start()
+
+    def _read(self) -> None:
+        try:
+            self.row = _trace_row(self.path)
+        except Exception as error:  # nobody else would hear of it
+            self.row = {"trouble": _shorten(explain_error(error), self.path)}
 
 
 class Library:
@@ -52,12 +65,14 @@ class Library:
     An incomplete recording, left by a run after its program ended, is listed too, as far as it is whole.
     """
 
-    def __init__(self, play: RunService):
+    def __init__(self, play: RunService, budget: Callable[[], CheckBudget] = CheckBudget):
         self.play = play
+        self._budget = budget  # for each check of an upload
         self._known: dict[
             Path, tuple[tuple[int, int], dict[str, Any]]
         ] = {}  # path -> (time, size), description
         self._lock = threading.Lock()
+        self._reader: _RowReader | None = None  # of a long trace
 
     def listing(self) -> dict[str, Any]:
         """Every trace, the newest first, then the examples; bytes held, and the limit above which the oldest are removed.
@@ -74,7 +89,9 @@ class Library:
                 with contextlib.suppress(OSError):  # removed meanwhile
                     row = self._row(path, _run_of(path), until)
                     held += row["size"]
-                    rows.append({**row, "title": _read_name(path), "star": _marker_path(path, STAR).exists()})
+                    row = {**row, "title": _read_name(path), "star": _marker_path(path, STAR).exists()}
+                    unchecked = _read_marker(path, UNCHECKED)
+                    rows.append(row | ({"unchecked": unchecked} if unchecked else {}))
             for example in examples():
                 row = self._row(example.path, example.run, until + AT_ONCE_S)
                 rows.append({**row, "title": example.title, "about": example.about, "example": True})
@@ -98,15 +115,30 @@ class Library:
         return channel is not None and channel.is_active
 
     def _row(self, path: Path, run: str, until: float) -> dict[str, Any]:
-        """The description of a trace; read once as long as the file stays the same."""
+        """The description of a trace; read once as long as the file stays the same. A long one is read meanwhile."""
         state = path.stat()
         mark, known = (state.st_mtime_ns, state.st_size), self._known.get(path)
         row = {"run": run, "size": state.st_size, "at": state.st_mtime}
         if known is None or known[0] != mark:
             if time.monotonic() > until:
                 return row | {"pending": True}
-            known = self._known[path] = (mark, _trace_row(path))
+            read = _trace_row(path) if state.st_size < LONG else self._long_row(path, mark, until)
+            if read is None:
+                return row | {"pending": True}
+            known = self._known[path] = (mark, read)
         return row | known[1]
+
+    def _long_row(self, path: Path, mark: tuple[int, int], until: float) -> dict[str, Any] | None:
+        """The description of a long trace, one at a time read by a thread; None: not read yet."""
+        if self._reader is None:
+            self._reader = _RowReader(path, mark)
+        reader = self._reader
+        reader.thread.join(max(0.0, until - time.monotonic()))
+        if reader.thread.is_alive():
+            return None
+        self._known[reader.path], self._reader = (reader.mark, reader.row), None
+        give_back_memory()
+        return reader.row if (reader.path, reader.mark) == (path, mark) else None
 
     # ---- changes
 
@@ -139,7 +171,7 @@ class Library:
             kept = self.play.folder / BIN
             kept.mkdir(exist_ok=True)
             _marker_path(kept / path.name, GONE).write_bytes(b"")
-            for one in (_marker_path(path, STAR), _marker_path(path, NAME), path):
+            for one in (*(_marker_path(path, mark) for mark in MARKS), path):
                 if one.exists():
                     one.replace(kept / one.name)
 
@@ -151,7 +183,7 @@ class Library:
         if not RUN.fullmatch(run) or not path.is_file():
             raise RequestRefusal("This trace was erased: it cannot be brought back.")
         with _refuse_os_errors():
-            for one in (path, _marker_path(path, STAR), _marker_path(path, NAME)):
+            for one in (path, *(_marker_path(path, mark) for mark in MARKS)):
                 if one.exists():
                     one.replace(self.play.folder / one.name)
             _marker_path(path, GONE).unlink(missing_ok=True)
@@ -162,36 +194,45 @@ class Library:
         name: the name of the visitor's file. A whole file replaces a damaged one of the same run. Raises RequestRefusal in one
         sentence that names the file.
         """
-        try:
-            run = _check_upload(upload, upload_limits(self.play.limits.upload))
-        except ValueError as error:
-            why = (
-                sentence(error)
-                if isinstance(error, TraceError | RequestRefusal)
-                else f"it holds what no run writes. {explain_error(error)}"
-            )
-            raise RequestRefusal(
-                f"{name[:LONGEST]} was not taken: " + why.replace(str(upload), "the file")
-            ) from None
+        verdict, why = self._check(upload)
+        give_back_memory()
+        if verdict is None:
+            raise RequestRefusal(f"{name[:LONGEST]} was not taken: " + why.replace(str(upload), "the file"))
+        run = verdict.run
         example = next((x.path for x in examples() if x.run == run), None)
         path = example or self.play.folder / f"{run}{SUFFIX}"
         if path.is_file():
             if filecmp.cmp(path, upload, shallow=False):
                 return {"run": run, "known": True}
             if example is None and _is_complete(upload) and not _is_complete(path):
-                return self._move_in(upload, path, run)
+                return self._move_in(upload, path, verdict)
             ways = "which came with the package and stays" if example else "delete that one first"
             raise RequestRefusal(
                 f"{name[:LONGEST]} was not taken: run {run} is here already and differs; {ways}."
             )
-        return self._move_in(upload, path, run)
+        return self._move_in(upload, path, verdict)
 
-    def _move_in(self, upload: Path, path: Path, run: str) -> dict[str, Any]:
-        """Move an uploaded file to the place of its run's trace."""
-        self.play.release_run(run)
+    def _check(self, upload: Path) -> tuple[UploadVerdict | None, str]:
+        """The verdict on an upload, or None and why it is refused. No exception is left that would hold what was read."""
+        try:
+            return check_upload(upload, upload_limits(self.play.limits.upload), self._budget()), ""
+        except (TraceError, RequestRefusal) as error:
+            return None, sentence(error)
+        except ValueError as error:
+            return None, f"it holds what no run writes. {explain_error(error)}"
+
+    def _move_in(self, upload: Path, path: Path, verdict: UploadVerdict) -> dict[str, Any]:
+        """Move an uploaded file to the place of its run's trace, with a sentence on what of it was not checked."""
+        self.play.release_run(verdict.run)
+        mark = _marker_path(path, UNCHECKED)
         with _refuse_os_errors():
+            if verdict.remark:
+                mark.write_text(verdict.remark, encoding="utf-8")
+            else:
+                mark.unlink(missing_ok=True)
             upload.replace(path)
-        return {"run": run, "known": False}
+        added: dict[str, Any] = {"run": verdict.run, "known": False}
+        return added | ({"unchecked": verdict.remark} if verdict.remark else {})
 
     def _own_trace(self, run: str) -> Path:
         """The trace of that run in the folder, or RequestRefusal."""
@@ -213,7 +254,7 @@ class Library:
         kept = self.play.folder / BIN
         for path in [*kept.glob("*" + SUFFIX), *kept.glob("*" + SUFFIX + PARTIAL)]:
             if time.time() - _modified_time(_marker_path(path, GONE)) > UNDO_S:
-                for one in (path, *(_marker_path(path, mark) for mark in (STAR, NAME, GONE))):
+                for one in (path, *(_marker_path(path, mark) for mark in (*MARKS, GONE))):
                     with contextlib.suppress(OSError):
                         one.unlink(missing_ok=True)
 
@@ -261,8 +302,9 @@ def _trace_row(path: Path) -> dict[str, Any]:
                 said["damage"] = "not begun: its program ended while the run waited"
         if path.stat().st_size > SUMMED:
             return said
-        summary = summarise(trace)
-        said["wrote"] = trace.tokens[len(head.prompt) :]
+        counts: list[int] = []
+        summary = summarise(trace, lambda step: counts.append(len(step.emitted)))
+        said["wrote"] = array("q", trace.tokens[len(head.prompt) :])
         said |= {
             "tokens": summary.tokens,
             "tau": summary.tau,
@@ -270,7 +312,7 @@ def _trace_row(path: Path) -> dict[str, Any]:
             "end": summary.end,
         }
         return said | {
-            "bars": _bars([len(step.emitted) for step in trace.steps]),
+            "bars": _bars(counts),
             "text": _filter_text(trace),
         }
     except ValueError as error:  # a record in the middle is bad
@@ -314,53 +356,6 @@ def upload_limits(mib: int) -> TraceLimits:
     return replace(UPLOADED, file_bytes=mib << 20, expanded_bytes=times * (mib << 20))
 
 
-def _check_upload(upload: Path, limits: TraceLimits) -> str:
-    """Check an untrusted file and return its run. Raises TraceError, ValueError, or RequestRefusal."""
-    trace = open_trace(upload, limits)
-    try:
-        if not RUN.fullmatch(trace.header.run):
-            raise RequestRefusal(
-                "the number of its run is not one of ours; record it again with this version."
-            )
-        wire = Wire(trace.header)
-        wire.head()
-        for i, record in enumerate(trace.records()):
-            if i and (record is not trace.end):
-                wire.learn(record)  # type: ignore[arg-type]  # behind the header and before the end
-        text = 0
-        for step in trace.steps:
-            own, begins = _count_characters(wire, step), f"step {step.step} would be"
-            text += own
-            if own > STEP_TEXT:
-                raise RequestRefusal(
-                    f"{begins} shown with {own:,} characters of text, and at most {STEP_TEXT:,} are."
-                )
-            if (size := len(encode(wire.step(step, whole=True)))) > UPDATE:  # as the page will request it
-                raise RequestRefusal(
-                    f"{begins} {size:,} bytes on the page, and at most {UPDATE:,} are shown."
-                )
-            if text > RUN_TEXT:
-                raise RequestRefusal(
-                    f"its steps hold more than {RUN_TEXT:,} characters of text, which is the limit."
-                )
-        return trace.header.run
-    except (LookupError, ArithmeticError) as error:  # well-formed, and yet it makes no sense
-        raise ValueError(str(error)) from None
-    finally:
-        trace.close()
-
-
-def _count_characters(wire: Wire, step: Step) -> int:
-    """Characters of all tokens of a step; a token of a few bytes may represent a long text, and occur many times."""
-    tokens = Counter(step.emitted)
-    if step.draft is not None:
-        tokens.update(step.draft.tokens)
-    if step.tops is not None:
-        tokens.update(step.tops.ids.ravel().tolist())
-    tokens.update(token_ids(step.details or (), wire.header.details))
-    return sum(times * len(wire.text(token)) for token, times in tokens.items())
-
-
 def _run_of(path: Path) -> str:
     return path.name.partition(".")[0]
 
@@ -387,8 +382,13 @@ def _marker_path(path: Path, mark: str) -> Path:
 
 def _read_name(path: Path) -> str:
     """The visitor's name for a trace; empty: none."""
+    return _read_marker(path, NAME)[:LONGEST]
+
+
+def _read_marker(path: Path, mark: str) -> str:
+    """The text next to a trace; empty: none."""
     try:
-        return _marker_path(path, NAME).read_text(encoding="utf-8")[:LONGEST]
+        return _marker_path(path, mark).read_text(encoding="utf-8")[:300]
     except (OSError, ValueError):
         return ""
 

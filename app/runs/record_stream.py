@@ -5,13 +5,18 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
+from decodescope.app.basis.refusal import RequestRefusal
+from decodescope.app.basis.storage import UNCHECKED
 from decodescope.engine.trace import Trace, TraceError, open_trace
+from decodescope.engine.trace.details.consistency import token_ids
 from decodescope.engine.trace.query.titles import title
 from decodescope.engine.trace.records.events import End, Header, Record, Step
 from decodescope.lab.wire.wire import Wire, encode
@@ -21,6 +26,57 @@ LONG = 2048  # steps from which a recorded run is read in the background while i
 FIRST = 256  # steps of it that are read before anything is shown
 BATCH = 64  # steps in one message, skipped or requested
 RANGE_BYTES = 1 << 20  # of one answer to a range
+STEP_TEXT = 1 << 20  # characters of the tokens of a step, in a trace from anywhere
+RUN_TEXT = 64 << 20  # the same of all steps
+
+
+class TextGuard:
+    """Counts the characters of a trace from anywhere, before its steps are learned.
+
+    late: whether a token got another text after it was shown, as in no run
+    """
+
+    def __init__(self) -> None:
+        self.late = False
+        self._shown: set[int] = set()
+        self._total = 0
+
+    def add(self, wire: Wire, step: Step) -> None:
+        """Count a step. Raises RequestRefusal if it, or all together, hold too much."""
+        tokens = _shown_tokens(wire, step)
+        own = _count_characters(wire, step, tokens)
+        if own > STEP_TEXT:
+            raise RequestRefusal(
+                f"step {step.step} would be shown with {own:,} characters of text, and at most {STEP_TEXT:,} are."
+            )
+        self._total += own
+        if self._total > RUN_TEXT:
+            raise RequestRefusal(
+                f"its steps hold more than {RUN_TEXT:,} characters of text, which is the limit."
+            )
+        self.late |= any(int(key) in self._shown for key in step.pieces or ())
+        self._shown.update(tokens)
+
+
+def _shown_tokens(wire: Wire, step: Step) -> Counter[int]:
+    """All tokens of a step, with how often it shows each."""
+    tokens = Counter(step.emitted)
+    if step.draft is not None:
+        tokens.update(step.draft.tokens)
+    if step.tops is not None:
+        ids, times = np.unique(step.tops.ids, return_counts=True)
+        tokens.update(dict(zip(ids.tolist(), times.tolist(), strict=True)))
+    tokens.update(token_ids(step.details or (), wire.header.details))
+    return tokens
+
+
+def _count_characters(wire: Wire, step: Step, tokens: Mapping[int, int]) -> int:
+    """Characters of tokens; a token of a few bytes may represent a long text, and occur many times.
+    Each counts as at least one, since each becomes a row."""
+    own = step.pieces or {}
+    return sum(
+        times * max(1, len(own.get(str(token)) or wire.text(token))) for token, times in tokens.items()
+    )
 
 
 class HasStatus(Protocol):
@@ -60,6 +116,7 @@ class RecordStream:
         self.reading = False  # whether steps of a recorded run are still to be read
         self._trace: Trace | None = None  # of a recorded run, with the positions of its records
         self._reader: threading.Thread | None = None  # the thread that reads the rest of a recorded run
+        self._guard: TextGuard | None = None  # of a trace that was checked in part when it was added
         self._closed = False
         self._ring: deque[Step] = deque(maxlen=RING)
         self._lock = threading.Lock()
@@ -72,11 +129,17 @@ class RecordStream:
         channel, trace = cls(run, path), open_trace(path)
         channel.total = len(trace.steps)
         channel.end = trace.end or End("interrupted", [], channel.total, trace.damage or "")
+        if path.with_name(path.name + UNCHECKED).exists():
+            channel._guard = TextGuard()
         assert trace.file is not None
         records = trace.file.records()
         try:
             for record in islice(records, FIRST if channel.total > LONG else None):
                 channel.write(record)
+        except RequestRefusal as refusal:  # of a part that was not checked
+            trace.close()
+            channel.end = End("interrupted", [], channel.count, str(refusal))
+            return channel
         except BaseException:
             trace.close()
             raise
@@ -122,6 +185,12 @@ class RecordStream:
                 self.end = record
             else:
                 assert self.wire is not None
+                if self._guard is not None and isinstance(record, Step):
+                    self._guard.add(self.wire, record)
+                    if self._guard.late:
+                        raise RequestRefusal(
+                            f"step {record.step} gives a token another text after it was shown: record the run again."
+                        )
                 self.wire.learn(record)
                 if isinstance(record, Step):
                     self._ring.append(record)

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.trace.checks.model_shapes import validate_model
 from decodescope.engine.trace.encoding.record_decoder import read_dataclass
 from decodescope.engine.trace.records.events import DraftTree, Header, Pass, Prefill
 from decodescope.engine.trace.records.parts import part_description
@@ -25,9 +26,9 @@ PRICED = tuple(x.name for x in fields(Pass) if x.name not in ("wall_us", "instru
 
 def spec_of(record: Mapping[str, Any]) -> ModelSpec:
     """The shape of a model, from its record in a trace's header. Raises TraceError if the header records none."""
+    validate_model(record, "the model in the header")
     spec = read_dataclass(ModelSpec, record)
-    sizes = (spec.n_layers, spec.n_heads, spec.n_kv_heads, spec.head_dim, spec.d_model, spec.d_ff, spec.vocab)
-    if min(sizes) < 1 or len(spec.windows) not in (0, spec.n_layers):
+    if len(spec.windows) not in (0, spec.n_layers):
         raise TraceError("The header's model has no shape that a model can have: open an intact copy.")
     rows = [*[4] * spec.n_layers, 1]
     if spec.bits and (

@@ -42,7 +42,9 @@ def _encode_model(spec: ModelSpec, usual: float) -> dict[str, Any]:
     whole = replace(spec, groups=(), widths=(), bits=())
     itemsize = int(usual // 8)
     layers = [_encode_layer(spec, i, usual) for i in range(spec.n_layers)]
-    kinds = [layer for i, layer in enumerate(layers) if layer not in layers[:i]]
+    of_kind: dict[str, int] = {}
+    numbers = [of_kind.setdefault(repr(layer), len(of_kind)) for layer in layers]
+    kinds = [layers[numbers.index(k)] for k in range(len(of_kind))]
     table, head = (spec.vocab, spec.d_model), spec.head_bits(usual)
     ends: list[list[Any]] = [["embedding and head", *table, usual]]
     if not spec.tied or head != usual:
@@ -58,7 +60,7 @@ def _encode_model(spec: ModelSpec, usual: float) -> dict[str, Any]:
         "bytes": total,
         "dense": whole.weight_bytes(itemsize),
         "kinds": kinds,
-        "layers": [kinds.index(layer) for layer in layers],
+        "layers": numbers,
         "whole": {"parts": [list(x) for x in whole.matrices_at(0)], "groups": list(whole.groups_at(0))},
         "ends": ends,
         "rest": total - round(sum(rows * columns * bits / 8 for rows, columns, bits in parts)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 from decodescope.engine.core.note import Finding
@@ -33,7 +34,8 @@ def encode_weight_reports(spec: ModelSpec, reports: Sequence[Made]) -> dict[str,
                 findings.append({"by": one.weights, **_encode_finding(finding), "values": values})
         if fates is not None:
             left = [_groups_after_cut(groups, row) for groups, row in zip(left, fates, strict=True)]
-    there = [[h in {x for group in groups for x in group} for h in range(spec.n_heads)] for groups in left]
+    remaining = [{x for group in groups for x in group} for groups in left]
+    there = [[h in heads for h in range(spec.n_heads)] for heads in remaining] if truths else []
     fits = all([len(x) for x in groups] == list(spec.groups_at(i)) for i, groups in enumerate(left))
     kept = [one.weights for one in reports if one.kept]
     return {
@@ -49,8 +51,7 @@ def _encode_finding(finding: Finding) -> dict[str, Any]:
 
 def _head_groups(sizes: Sequence[int]) -> list[list[int]]:
     """Query heads, numbered from 0, by KV head."""
-    ends = [sum(sizes[: k + 1]) for k in range(len(sizes))]
-    return [list(range(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
+    return [list(range(end - size, end)) for end, size in zip(accumulate(sizes), sizes, strict=True)]
 
 
 def _groups_after_cut(groups: list[list[int]], fates: Sequence[Any]) -> list[list[int]]:

@@ -48,6 +48,7 @@ from ..values.numbers import (
     validate_probabilities,
     validate_range,
 )
+from .model_shapes import validate_models
 
 FORMS = ("soft", "latent", "state")  # forms of extra entries next to those of a text
 BITS = 1 << 20  # a number of a saved cache, its file's head and tokens included, takes fewer
@@ -60,9 +61,12 @@ def validate_header(header: Header) -> None:
     check_schema(header.schema)
     if header.exactness not in VALUES:
         raise TraceError(f"its exactness {header.exactness[:40]!r} is none of {', '.join(VALUES)}")
+    validate_models(header)
     validate_array(header.prompt, "prompt", 1, "iu")
+    if not header.prompt.size:
+        raise TraceError("prompt has no tokens, and a run needs at least one to begin with")
     vocab = vocab_size(header)
-    if header.prompt.size and not 0 <= int(header.prompt.min()) <= int(header.prompt.max()) < vocab:
+    if not 0 <= int(header.prompt.min()) <= int(header.prompt.max()) < vocab:
         raise TraceError(f"prompt holds an id outside the vocabulary of {vocab:,}")
     entries = 0 if header.loaded is None else header.loaded.get("entries")
     if type(entries) is not int or not 0 <= entries < max(header.prompt.size, 1):

@@ -54,6 +54,20 @@ def read_dataclass(kind: type[T], value: Any) -> T:
     return typed
 
 
+def check_known_fields(kind: type, record: Mapping[str, Any], where: str) -> None:
+    """Check the fields of a plain record that a dataclass knows; others, and missing ones, are not looked at.
+    Raises TraceError, which names the field after `where`."""
+    converters = _field_converters(kind)
+    reading = DecodeState(b"", 0, OWN, 0)
+    for name, value in record.items():
+        if name in converters:
+            try:
+                converters[name](value, reading)
+            except FieldError as wrong:
+                wrong.path += [name, where]
+                raise
+
+
 def decode(body: bytes, limits: Limits) -> tuple[Record | None, int, int]:
     """The record in `body`, its `seq`, and the bytes it takes when expanded; None for a kind that we do not know."""
     head, base = split(body)
@@ -71,10 +85,16 @@ def decode(body: bytes, limits: Limits) -> tuple[Record | None, int, int]:
 
 
 @cache
+def _field_converters(kind: type) -> dict[str, Convert]:
+    """Field of a dataclass -> the converter of its values."""
+    hints = get_type_hints(kind)
+    return {f.name: converter(hints[f.name]) for f in fields(cast(Any, kind))}
+
+
+@cache
 def _dataclass_converter(kind: type) -> Convert:
     """Objects of one of our dataclasses."""
-    hints = get_type_hints(kind)
-    converters = {f.name: converter(hints[f.name]) for f in fields(kind)}
+    converters = _field_converters(kind)
     required = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
 
     def to_dataclass(value: Any, reading: DecodeState) -> Any:

@@ -29,10 +29,14 @@ def open_trace(path: str | Path, limits: Limits = OWN, *, verify: bool | None = 
     Raises TraceError when nothing can be shown; `damage` describes the problem if a good part can be shown.
     """
     file = TraceFile(path, limits)
-    if verify if verify is not None else limits is not OWN:
-        for _ in file.records():
-            pass
-    return Trace._from_file(file)
+    try:
+        if verify if verify is not None else limits is not OWN:
+            for _ in file.records():
+                pass
+        return Trace._from_file(file)
+    except BaseException:
+        file.close()
+        raise
 
 
 class Trace:
@@ -50,9 +54,7 @@ class Trace:
         self.path: Path | None = None
         self.damage: str | None = None
         self.file: TraceFile | None = None
-        self._emitted: list[int] = []
-        self._pieces: dict[int, Piece] = {}
-        self._learned = 0
+        self._gathered = _GatheredText()
         for record in records:
             self.write(record)
 
@@ -62,7 +64,7 @@ class Trace:
         trace.header = file.header
         trace.path = file.path
         trace.file = file
-        trace.steps = _FileSteps(file)
+        trace.steps = _FileSteps(file, trace._gathered)
         trace._look()
         return trace
 
@@ -122,7 +124,7 @@ class Trace:
     def emitted_ids(self) -> list[int]:
         """The ids that the steps added to the text."""
         self._learn()
-        return self._emitted
+        return self._gathered.emitted
 
     @property
     def tokens(self) -> list[int]:
@@ -139,7 +141,7 @@ class Trace:
     def pieces(self) -> dict[int, Piece]:
         """Token id -> its piece, for every id that the trace has shown."""
         self._learn()
-        return self._pieces
+        return self._gathered.pieces
 
     def piece(self, token: int) -> str:
         """One token for a label; `<E2 82>` where it is only bytes of a character, `<#id>` where it is unknown."""
@@ -161,15 +163,33 @@ class Trace:
 
     def _learn(self) -> None:
         """Gather ids and pieces of the steps that came since the last time."""
-        if not self._learned:
-            self._pieces.update((int(key), piece) for key, piece in self.header.pieces.items())
-            self._learned = 1
-        while self._learned <= len(self.steps):
-            step = self.steps[self._learned - 1]
-            self._emitted += step.emitted
-            for key, piece in (step.pieces or {}).items():
-                self._pieces[int(key)] = piece
-            self._learned += 1
+        gathered = self._gathered
+        gathered.begin(self.header)
+        while gathered.steps < len(self.steps):
+            gathered.add(gathered.steps, self.steps[gathered.steps])
+
+
+class _GatheredText:
+    """The ids and pieces of the first steps of a trace. Whoever reads all steps in order has gathered them on the way."""
+
+    def __init__(self) -> None:
+        self.emitted: list[int] = []
+        self.pieces: dict[int, Piece] = {}
+        self.steps = 0
+        self._begun = False
+
+    def begin(self, header: Header) -> None:
+        """Take the pieces of the prompt, once."""
+        if not self._begun:
+            self.pieces = {int(key): piece for key, piece in header.pieces.items()} | self.pieces
+            self._begun = True
+
+    def add(self, index: int, step: Step) -> None:
+        """Take step `index` if it is the next one."""
+        if index == self.steps:
+            self.emitted += step.emitted
+            self.pieces.update((int(key), piece) for key, piece in (step.pieces or {}).items())
+            self.steps += 1
 
 
 class _StepList(list[Step]):
@@ -179,8 +199,8 @@ class _StepList(list[Step]):
 class _FileSteps(Sequence[Step]):
     """The steps of a trace in a file, decoded when asked for."""
 
-    def __init__(self, file: TraceFile):
-        self.file = file
+    def __init__(self, file: TraceFile, gathered: _GatheredText):
+        self.file, self._gathered = file, gathered
         self._kept: OrderedDict[int, Step] = OrderedDict()
 
     def __len__(self) -> int:
@@ -199,6 +219,7 @@ class _FileSteps(Sequence[Step]):
         step = self._kept.get(at)
         if step is None:
             step = self._kept[at] = self.file.step(at)
+            self._gathered.add(at, step)
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         return step

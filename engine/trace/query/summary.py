@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from decodescope.engine.core.exactness import Exactness
 
 from ..file.trace import Trace
+from ..records.events import Step
 from ..records.phases import is_deciding_pass
 from .causes import causes_shown
 from .comparability import guidance_record
@@ -54,8 +56,8 @@ class Summary:
         return asdict(self)
 
 
-def summarise(trace: Trace) -> Summary:
-    """The figures of `trace`, finished or growing."""
+def summarise(trace: Trace, see: Callable[[Step], object] = lambda step: None) -> Summary:
+    """The figures of `trace`, finished or growing. see: is called with each step, so that nobody has to read them again."""
     emitted = passes = accepted = drafted = tried = passed = 0
     decode_us = 0.0
     last = trace.prefill.cache if trace.prefill is not None else []
@@ -64,6 +66,7 @@ def summarise(trace: Trace) -> Summary:
     count = 0
     for step in trace.steps:
         count += 1
+        see(step)
         emitted += len(step.emitted)
         accepted += step.accepted
         drafted += step.drafted

@@ -27,6 +27,7 @@ function figures(row, most, place) {
   return [
     h("td", { class: "method", title: row.mark }, row.called || "",
       row.damage ? h("small", null, `${row.damage}`) : null,
+      row.unchecked ? h("small", null, row.unchecked) : null,
       row.exactness && row.exactness !== "lossless" ? h("small", null, row.away || label(row.exactness)) : null),
     h("td", { class: "model" }, row.model),
     h("td", { class: "bars" }, row.bars?.length ? bars(row.bars, most, place) : row.pending ? "reading…" : ""),

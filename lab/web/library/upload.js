@@ -38,7 +38,7 @@ export function uploadArea({ page, shelf, show, say, refuse }) {
     const last = taken.at(-1), opening = button("Open", () => show(last.run));
     say(
       taken.length > 1 ? `${taken.length} traces were added.`
-        : last.known ? `${last.name} is here already.` : `${last.name} was added.`,
+        : last.known ? `${last.name} is here already.` : `${last.name} was added.${last.unchecked ? " " + last.unchecked : ""}`,
       opening
     );
     opening.focus();
