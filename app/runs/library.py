@@ -218,8 +218,6 @@ class Library:
             return check_upload(upload, upload_limits(self.play.limits.upload), self._budget()), ""
         except (TraceError, RequestRefusal) as error:
             return None, sentence(error)
-        except ValueError as error:
-            return None, f"it holds what no run writes. {explain_error(error)}"
 
     def _move_in(self, upload: Path, path: Path, verdict: UploadVerdict) -> dict[str, Any]:
         """Move an uploaded file to the place of its run's trace, with a sentence on what of it was not checked."""

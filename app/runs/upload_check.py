@@ -6,13 +6,14 @@ import contextlib
 import ctypes
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
 from decodescope.app.basis.refusal import RequestRefusal
+from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace import Limits, Trace, open_trace
 from decodescope.engine.trace.records.events import End, Header, Prefill, Record, Step
 from decodescope.lab.wire.wire import Wire, encode, end_message
@@ -51,7 +52,7 @@ class CheckBudget:
 
     def exhausted_by(self, step: int) -> str:
         """What is used up after this step, to follow "in"; empty: nothing is."""
-        if self.clock() - self._began[0] > self.seconds:
+        if self.clock() - self._began[0] >= self.seconds:
             return f"{self.seconds:g} s"
         if step % OFTEN == 0 and self.memory() - self._began[1] > self.bytes:
             return f"{self.bytes >> 20:,} MiB of memory"
@@ -80,12 +81,10 @@ class UploadVerdict:
 
 
 def check_upload(upload: Path, limits: Limits, budget: CheckBudget) -> UploadVerdict:
-    """Check an untrusted file, each record once. Raises TraceError, RequestRefusal, or ValueError for what no run writes."""
+    """Check an untrusted file, each record once. Raises TraceError or RequestRefusal."""
     trace = open_trace(upload, limits, verify=False)
     try:
         return _check_records(trace, budget.begin())
-    except (LookupError, ArithmeticError, TypeError, AttributeError) as error:
-        raise ValueError(str(error)) from None  # well-formed, and yet it makes no sense
     except MemoryError:
         raise RequestRefusal(
             "showing it needs more memory than is free; record fewer tokens, or a lower level."
@@ -100,21 +99,38 @@ def _check_records(trace: Trace, budget: CheckBudget) -> UploadVerdict:
         raise RequestRefusal("the number of its run is not one of ours; record it again with this version.")
     assert trace.file is not None
     run, total = trace.header.run, len(trace.steps)
-    wire = Wire(trace.header)
-    wire.head()
+    with _refuse_nonsense("the header"):
+        wire = Wire(trace.header)
+        wire.head()
     texts = TextGuard()
     for record in trace.file.records():
         if isinstance(record, Step):
             texts.add(wire, record)
-            wire.learn(record)
-            _check_step_size(wire, record)
+            with _refuse_nonsense(f"step {record.step}"):
+                wire.learn(record)
+                _check_step_size(wire, record)
             if within := budget.exhausted_by(record.step):
                 return UploadVerdict(run, record.step + 1, total, within)
         else:
-            _check_other_record(wire, record)
+            with _refuse_nonsense(f"the record of kind {record.kind!r}"):
+                _check_other_record(wire, record)
     if texts.late:
         return _check_again(trace, budget)
     return UploadVerdict(run, total, total)
+
+
+@contextlib.contextmanager
+def _refuse_nonsense(where: str) -> Iterator[None]:
+    """Refuse what is well-formed, and yet cannot be shown. Raises RequestRefusal that names the record."""
+    try:
+        yield
+    except RequestRefusal:
+        raise
+    except (ValueError, LookupError, ArithmeticError, TypeError, AttributeError) as error:
+        why = f" ({str(error).rstrip('.')})" if isinstance(error, Refusal) else ""
+        raise RequestRefusal(
+            f"{where} holds what no run writes{why}; open an intact copy, or record the run again."
+        ) from None
 
 
 def _check_again(trace: Trace, budget: CheckBudget) -> UploadVerdict:
@@ -125,7 +141,8 @@ def _check_again(trace: Trace, budget: CheckBudget) -> UploadVerdict:
             wire.learn(record)
     for step in trace.steps:
         texts.add(wire, step)
-        _check_step_size(wire, step)
+        with _refuse_nonsense(f"step {step.step}"):
+            _check_step_size(wire, step)
         if within := budget.exhausted_by(step.step):
             return UploadVerdict(trace.header.run, step.step + 1, len(trace.steps), within)
     return UploadVerdict(trace.header.run, len(trace.steps), len(trace.steps))

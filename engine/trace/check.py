@@ -90,8 +90,8 @@ class Report:
         return "\n".join([f"{begins} {verdict} ({counted}).", *self.problems, *self.notes])
 
 
-def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
-    """Re-derive tokens, verdicts, counts, cache entries and hashes of `trace` from its records."""
+def check(trace: Trace, see: Callable[[], object] = lambda: None) -> Report:  # noqa: C901, PLR0915
+    """Re-derive tokens, verdicts, counts, cache entries and hashes of `trace` from its records. see: called after each step"""
     report = Report()
     if trace.damage:
         report.cut = trace.file is not None and trace.file.cut
@@ -105,6 +105,7 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
             validate_prefill(trace.prefill, trace.header)
         prompt = effective_prompt(trace.header, trace.prefill)
         read = len(prompt)
+        text = prompt_as_read(trace.header, trace.prefill)
         if trace.prefill is not None:
             _check_prefill(report, trace.prefill, trace.header, books, read)
         texts = SharingValidator(trace.header, read)
@@ -120,7 +121,8 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
         ticks = TickValidator(trace.header)
         for index, step in enumerate(trace.steps):
             where = f"step {index}"
-            validate_step(step, index, vocab, trace.header.details)
+            if trace.file is None:  # else its reader has done so
+                validate_step(step, index, vocab, trace.header.details)
             n = _check_tokens(report, where, step, n, settles_at_end(trace.header, step))
             _check_decisions(report, where, step, trace.header)
             if index in anew:
@@ -147,7 +149,7 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
                     *_check_threads(trace.header, step, threads),
                     *lines.problems(step),
                 )
-                for problem in (*wrong, *_check_copies(report, trace, step, emitted)):
+                for problem in (*wrong, *_check_copies(report, trace, step, text)):
                     report.add(where, problem)
             wrong = (
                 *fills.problems(step),
@@ -159,7 +161,9 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
             for problem in trees.problems(step):
                 report.add(where, problem)
             emitted += step.emitted
+            text += step.emitted
             report.counts["steps"] += 1
+            see()
         _add_counts(report, books, threads, fills, lines, ticks)
         own = {
             "turns of models": switches.checked,
@@ -217,15 +221,13 @@ def _check_spans_and_search(report: Report, trace: Trace, step: Step) -> Iterato
             yield from _check_search(report, trace, step, detail, form)
 
 
-def _check_copies(report: Report, trace: Trace, step: Step, emitted: list[int]) -> Iterator[str]:
-    """Check where a step's draft was copied from, after the emitted tokens; nothing if a text began elsewhere."""
+def _check_copies(report: Report, trace: Trace, step: Step, text: list[int]) -> Iterator[str]:
+    """Check where a step's draft was copied from, after this text; nothing if a text began elsewhere."""
     if trace.header.parent is not None or trace.prefill is None:
         return
     places = copied_places(trace.header, step)
     if places:
-        yield from copied_problems(
-            trace.header, step, [*prompt_as_read(trace.header, trace.prefill), *emitted]
-        )
+        yield from copied_problems(trace.header, step, text)
         report.counts["copied tokens"] += sum(x is not None for x in places)
 
 

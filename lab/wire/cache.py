@@ -84,15 +84,25 @@ def _encode_evicted(header: Header, change: CacheChange) -> dict[str, Any]:
     if change.evicted_all is not None and len(change.evicted_all):
         gone["gone"] = _compact_ranges(change.evicted_all.tolist())
     if change.evicted is not None and len(change.evicted):
-        heads = int(header.model.get("n_kv_heads", 1))
-        rows: list[list[int]] = [[] for _ in range(int(header.model.get("n_layers", 1)) * heads)]
-        for layer, head, position in change.evicted.tolist():
-            if 0 <= head < heads and 0 <= layer * heads + head < len(rows):
-                rows[layer * heads + head].append(position)
-        gone["out"] = [_compact_ranges(row) for row in rows]
+        gone["out"] = _evicted_by_row(header, change.evicted)
     if change.evicted_count and not gone:
         gone["untold"] = True
     return gone
+
+
+def _evicted_by_row(header: Header, evicted: np.ndarray) -> list[list[Any]]:
+    """By row (layer x KV head) the positions that left. Most rows of a large model may have none: these are one empty list."""
+    heads = int(header.model.get("n_kv_heads", 1))
+    count = int(header.model.get("n_layers", 1)) * heads
+    layer, head, position = evicted.astype(np.int64, copy=False).T
+    here = (layer >= 0) & (layer * heads + head < count) & (head >= 0) & (head < heads)
+    row, position = (layer * heads + head)[here], position[here]
+    order = np.lexsort((position, row))
+    numbers, begins = np.unique(row[order], return_index=True)
+    out: list[list[Any]] = [[]] * count
+    for number, some in zip(numbers.tolist(), np.split(position[order], begins[1:]), strict=False):
+        out[number] = _compact_ranges(some.tolist())
+    return out
 
 
 def _compact_ranges(positions: list[int]) -> list[Any]:

@@ -18,6 +18,8 @@ def encode_weight_reports(spec: ModelSpec, reports: Sequence[Made]) -> dict[str,
     Over "head" there is a row per layer with a value for each query head of the uncut model, None if an earlier transform
     removed the head. there: by layer and query head of the uncut model, whether it is in the new model; None if the reports
     do not say so or contradict the shape. kept: transforms that were read from an earlier load instead of being done again."""
+    if not reports:
+        return {"findings": [], "there": None, "kept": []}
     findings, truths = [], False
     left = [_head_groups([spec.group] * spec.n_kv_heads) for _ in range(spec.n_layers)]
     for one in reports:

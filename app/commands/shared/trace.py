@@ -59,12 +59,14 @@ def show(args: argparse.Namespace) -> int:
 
 def check(args: argparse.Namespace) -> int:
     """Derive the claims of the trace again; exit code 1 if there is a contradiction."""
+    from decodescope.engine.core.progress import Progress
     from decodescope.engine.trace import check as derive
     from decodescope.engine.trace import open_trace
 
     trace = open_trace(args.file)
     try:
-        report = derive(trace)
+        with Progress("checking", len(trace.steps), "steps") as progress:
+            report = derive(trace, progress.add)
     finally:
         trace.close()
     if args.json:
