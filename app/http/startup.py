@@ -16,14 +16,17 @@ WAITING = b"""<!doctype html>
 :root { color-scheme: light dark; }
 body { margin: 24px; font: 15px/1.5 -apple-system, "Segoe UI", Roboto, "Liberation Sans", Arial, sans-serif; }
 </style></head><body><p>DecodeScope is starting.</p><script>
-const asks = () => fetch("ds/state", { cache: "no-store" }).then((answer) => answer.status !== 503, () => false);
-setInterval(() => asks().then((there) => there && location.reload()), 1000);
+const asks = () => fetch("ds/started", { cache: "no-store" }).then((answer) => answer.ok, () => false);
+const again = () => asks().then((there) => (there ? location.reload() : setTimeout(again, 1000)));
+again();
 </script></body></html>
 """  # a <meta> refresh would keep an address with a # unchanged
+STARTED = "/ds/started"  # is answered as soon as the application is there
+PATIENCE = 20.0  # seconds until this answers that it is not
 
 
 class StartupApp:
-    """Builds an application in a thread as soon as the server runs; until then a page that asks again every second.
+    """Builds an application in a thread as soon as the server runs; until then a page that waits for it.
 
     close: called when the server ends, so that no thread has to wait for long work
     """
@@ -39,6 +42,8 @@ class StartupApp:
         """Serve one connection, or the server's start and end."""
         if scope["type"] == "lifespan":
             await self._run_lifespan(receive, send)
+        elif scope["path"] == STARTED and scope["type"] == "http":
+            await self._answer_started(send)
         elif self.app is not None:
             await self.app(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -59,6 +64,15 @@ class StartupApp:
             ]
             await send({"type": "http.response.start", "status": 200 if page else 503, "headers": headers})
             await send({"type": "http.response.body", "body": body})
+
+    async def _answer_started(self, send: Send) -> None:
+        until = asyncio.get_running_loop().time() + PATIENCE
+        while self.app is None and self.trouble is None and asyncio.get_running_loop().time() < until:
+            await asyncio.sleep(0.1)
+        headers = [(b"cache-control", b"no-store"), (b"content-length", b"0")]
+        status = 503 if self.app is None else 200
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
 
     async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         await receive()

@@ -95,9 +95,12 @@ def test_a_page_opened_while_the_server_is_starting_comes_up_by_itself(driver: A
         lab = Lab(driver, address, play)
         page = lab.open("/#library", ready=False)
         page.wait_for_selector("text=DecodeScope is starting.")
+        refused: list[str] = []
+        page.on("response", lambda answer: answer.status >= 400 and refused.append(answer.url))
         go.set()
         page.wait_for_selector("#ds-page-library h1")
         page.wait_for_selector("#ds-view .ds", state="attached")
+        assert not refused, "it waits for one answer, and asks for nothing that is not there yet"
         lab.closing = True
     play.close()
 
