@@ -16,13 +16,13 @@ WAITING = b"""<!doctype html>
 :root { color-scheme: light dark; }
 body { margin: 24px; font: 15px/1.5 -apple-system, "Segoe UI", Roboto, "Liberation Sans", Arial, sans-serif; }
 </style></head><body><p>DecodeScope is starting.</p><script>
-const asks = () => fetch("ds/started", { cache: "no-store" }).then((answer) => answer.ok, () => false);
+const asks = () => fetch("ds/started", { cache: "no-store" }).then((answer) => answer.status === 200, () => false);
 const again = () => asks().then((there) => (there ? location.reload() : setTimeout(again, 1000)));
 again();
 </script></body></html>
 """  # a <meta> refresh would keep an address with a # unchanged
-STARTED = "/ds/started"  # is answered as soon as the application is there
-PATIENCE = 20.0  # seconds until this answers that it is not
+STARTED = "/ds/started"  # is answered as soon as the application is there: 200, or 202 where it is not
+PATIENCE = 20.0  # seconds
 
 
 class StartupApp:
@@ -70,7 +70,7 @@ class StartupApp:
         while self.app is None and self.trouble is None and asyncio.get_running_loop().time() < until:
             await asyncio.sleep(0.1)
         headers = [(b"cache-control", b"no-store"), (b"content-length", b"0")]
-        status = 503 if self.app is None else 200
+        status = 202 if self.app is None else 200
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
 
