@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -126,7 +127,7 @@ def _refuse_nonsense(where: str) -> Iterator[None]:
         yield
     except RequestRefusal:
         raise
-    except (ValueError, LookupError, ArithmeticError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, ArithmeticError) as error:
         why = f" ({str(error).rstrip('.')})" if isinstance(error, Refusal) else ""
         raise RequestRefusal(
             f"{where} holds what no run writes{why}; open an intact copy, or record the run again."
@@ -170,5 +171,6 @@ def _check_step_size(wire: Wire, step: Step) -> None:
 def give_back_memory() -> None:
     """Return freed memory to the system; the C library of Linux keeps it otherwise, for each thread."""
     gc.collect()
-    with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library has no such call
-        ctypes.CDLL(None).malloc_trim(0)
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:  # another C library has no such call
+        trim(0)

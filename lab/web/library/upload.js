@@ -36,9 +36,10 @@ export function uploadArea({ page, shelf, show, say, refuse }) {
     if (wrong.length) return refuse(wrong.join(" "));
     if (!taken.length) return;
     const last = taken.at(-1), opening = button("Open", () => show(last.run));
+    const added = [`${last.name} was added.`, last.unchecked].filter(Boolean).join(" ");
     say(
       taken.length > 1 ? `${taken.length} traces were added.`
-        : last.known ? `${last.name} is here already.` : `${last.name} was added.${last.unchecked ? " " + last.unchecked : ""}`,
+        : last.known ? `${last.name} is here already.` : added,
       opening
     );
     opening.focus();
