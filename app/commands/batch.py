@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from decodescope.app.basis.refusal import sentence
 from decodescope.app.runs.prompts import BEGINS, JSON_LINES, PromptEntry, parse_prompts
 from decodescope.app.runs.threads import choose_threads
-from decodescope.engine.core.activity import common_idle_notes
+from decodescope.engine.core.activity import common_idle_notes, merge_violations
 from decodescope.engine.core.refusal import Refusal
 from decodescope.lab.formatting.prompt_sentences import prompt_sentences
 
@@ -64,7 +64,8 @@ def batch(args: argparse.Namespace) -> int:
         *prompt_sentences(sum(templated), [x.later for x in prompts]),
         *unused_template_note(model, sources),
     ]
-    _print_result(args, prompts, asked, done, answers, out if kept else None)
+    ends = _end_notes(answers)
+    _print_result(args, prompts, [*asked, *ends], done, answers, out if kept else None)
     if done.fault is not None:
         so_far = f"{done.ended_count} of {len(ids)} texts were decoded to their end, the others are kept as far as they came"
         print_note(f"{so_far}: {sentence(done.fault)}")
@@ -91,9 +92,7 @@ def _decode_with_method(args: argparse.Namespace, prompts: list[PromptEntry], ou
         done = group.run(lambda: bool(seen), progress.add)
     answers = [group.answers[i] for i in sorted(group.answers)]
     kept = out is None or _write_texts(out, answers)
-    group.notes += (
-        ends := [f"Note: {x}" for x in common_idle_notes([answer["notes"] for answer in answers])]
-    )
+    group.notes += (ends := _end_notes(answers))
     tokens = sum(len(x["tokens"]) for x in answers)
     rate = f"{tokens} tokens, {tokens / done.wall_s:.1f} tokens/s; {sharing_sentence(done)}"
     asked = [
@@ -118,6 +117,13 @@ def _decode_with_method(args: argparse.Namespace, prompts: list[PromptEntry], ou
     if kept and not group.faults:
         return 0
     return 1
+
+
+def _end_notes(answers: list[dict[str, Any]]) -> list[str]:
+    """Notes on what texts break, and on parts that did nothing in any of them."""
+    broken = [answer.get("violations", []) for answer in answers]
+    idle = [[x for x in a.get("notes", ()) if x not in b] for a, b in zip(answers, broken, strict=True)]
+    return [f"Note: {x}" for x in [*merge_violations(broken), *common_idle_notes(idle)]]
 
 
 def _print_texts(
@@ -211,7 +217,9 @@ def _output_row(model: Model, prompt: PromptEntry, ids: list[int], text: Any) ->
     assert model.tokenizer is not None
     said = {"name": prompt.name, **({"category": prompt.kind} if prompt.kind else {}), "prompt": prompt.text}
     text_of = model.tokenizer.decode(text.tokens)
-    return {**said, "prompt_tokens": len(ids), "text": text_of, "tokens": text.tokens, "end": text.end}
+    broken = {"violations": text.violations} if text.violations else {}
+    figures = {"prompt_tokens": len(ids), "text": text_of, "tokens": text.tokens, "end": text.end}
+    return {**said, **figures, **broken}
 
 
 def _plan_record(plan: BatchPlan) -> dict[str, Any]:

@@ -159,7 +159,7 @@ class MethodBatch:
             done.trace.write(done.session.header)
         known = summary_figures(done.summary)
         said |= {"end": None if end is None else end.reason, **{name: known[name] for name in TOLD}}
-        said |= {"notes": done.notes}
+        said |= {"notes": done.notes, **({"violations": end.violations} if end and end.violations else {})}
         return said | (
             {"trace": str(self._trace_path(i))}
             if self.folder is not None and self._trace_path(i).exists()

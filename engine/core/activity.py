@@ -75,6 +75,13 @@ def common_idle_notes(runs: Sequence[Sequence[str]]) -> list[str]:
     return [f"{each}{text}" for part, text in first.items() if times[part] == len(runs)]
 
 
+def merge_violations(runs: Sequence[Sequence[str]]) -> list[str]:
+    """Merge what the texts of several runs break: how many do, and the first sentence, as an example."""
+    broken = [sentences[0] for sentences in runs if sentences]
+    each = "" if len(runs) == 1 else f"In {len(broken)} of {len(runs)} runs, here the first: "
+    return [f"{each}{broken[0]}"] if broken else []
+
+
 def count_noun(count: int, thing: str) -> str:
     """A number with its noun."""
     return f"{count} {thing}{'' if count == 1 else 's'}"

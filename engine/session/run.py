@@ -67,8 +67,8 @@ class Run:
 
     @property
     def notes(self) -> list[str]:
-        """Notes on the prompt and, once the run has ended, a sentence on each part of the method that did nothing, and why."""
-        return [*self.prompt_notes, *([] if self.session.end is None else self.session.end.notes)]
+        """Notes on the prompt and, once the run has ended, on what its text breaks, and on parts that did nothing."""
+        return [*self.prompt_notes, *([] if self.session.end is None else self.session.end.remarks)]
 
     @property
     def summary(self) -> Summary:

@@ -446,10 +446,25 @@ class Session(State):
             wall = (time.perf_counter() - self._started) * 1e6 if self._started else 0.0
             self.end = End(reason, self.tokens[self._begin :], self.steps, message, wall_us=round(wall, 1))
             self.end.notes = self.method.idle_reasons(self.did)
+            self.end.violations = self._find_violations(reason)
             if self.sink is not None:
                 self._open(self.sink)
                 self.sink.seal(self.end)
         return self.end
+
+    def _find_violations(self, reason: EndReason) -> list[str] | None:
+        """What the finished text breaks of what its sampler holds it to; None: nothing, or it has not come to its end."""
+        tokens = self.tokens[self.prompt :]
+        if (
+            reason != "stop_token"
+            or not tokens
+            or tokens[-1] not in self.stop.tokens
+            or self.alphabet is None
+        ):
+            return None
+        if not self.sampler.constrains or "sampler" not in self.method.used_parts:
+            return None
+        return self.sampler.find_violations(self.alphabet.bytes_of(tokens[:-1])) or None
 
     def _open(self, sink: RecordSink) -> None:
         """Write the header, unless it is written."""

@@ -7,14 +7,14 @@ from typing import Any
 
 from decodescope.engine.core.arguments import check_choice, check_whole_number
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.trace import TraceError
+from decodescope.engine.trace import Trace, TraceError
 from decodescope.engine.trace.file.named_trace import trace_of
 
 from .block import explain_block
 from .card import Card
 from .evictions import explain_eviction
 from .exits import explain_exit
-from .explanation import Explanation
+from .explanation import Explanation, ExplanationLine
 from .step_explainer import StepExplainer
 
 __all__ = ["Explanation", "decisions", "explain"]
@@ -56,11 +56,20 @@ def explain(
         )
     if what is None:
         case = StepExplainer(trace, record)
-        return Card(**vars(case.extra() if node is None else case.node(node)))
+        explained = case.extra() if node is None else case.node(node)
+        return Card(**vars(_add_violations(trace, step, explained)))
     if node is not None:
         raise ParamError(f"node = {node}: {what!r} is recorded for a whole step; leave node or what out.")
     entry = dict(position=position, layer=layer, head=head) if what == "eviction" else {}
-    return Card(**vars(WHATS[check_choice(what, "what", tuple(WHATS))](trace, record, **entry)))
+    explained = WHATS[check_choice(what, "what", tuple(WHATS))](trace, record, **entry)
+    return Card(**vars(_add_violations(trace, step, explained)))
+
+
+def _add_violations(trace: Trace, step: int, explained: Explanation) -> Explanation:
+    """With the last step, what the finished text breaks of what its run was held to."""
+    if trace.end is not None and step == len(trace.steps) - 1:
+        explained.lines += [ExplanationLine(text) for text in trace.end.violations or []]
+    return explained
 
 
 def decisions(given: Any, ok: bool | None = None) -> Iterator[tuple[int, int]]:

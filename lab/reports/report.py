@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from decodescope.engine.core.activity import common_idle_notes
+from decodescope.engine.core.activity import common_idle_notes, merge_violations
 from decodescope.engine.core.exactness import Exactness
 from decodescope.engine.core.roles import WHOLE
 from decodescope.engine.trace import Header, Trace, TraceError
@@ -176,7 +176,13 @@ def count_report(traces: Trace | Iterable[Trace]) -> AcceptanceReport:
         curve=curve,
         clock=speed / modelled if modelled else None,
         payoff=drafting_payoff(head, seen),
-        notes=[*tally.notes, *common_idle_notes(tally.idle), *_shared_pass_notes(tally), *more],
+        notes=[
+            *tally.notes,
+            *merge_violations(tally.broken),
+            *common_idle_notes(tally.idle),
+            *_shared_pass_notes(tally),
+            *more,
+        ],
         begins=tally.begins,
         deaths=tally.deaths,
         lengths=tally.lengths,

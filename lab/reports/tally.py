@@ -112,6 +112,7 @@ class DraftTally:
         self.examples: dict[tuple[str, str], tuple[str, int, int]] = {}
         self.seen = AdviceData()
         self.notes: list[str] = []
+        self.broken: list[list[str]] = []  # for each run, what its text breaks of a schema
         self.idle: list[list[str]] = []  # for each run, the parts that its end notes as inactive
 
     def count_run(self, trace: Trace) -> None:
@@ -162,6 +163,7 @@ class DraftTally:
         self.seen.looked_up = before[0] + steps, before[1] + tokens, before[2] + sizes
         self.runs += 1
         self.idle.append([] if trace.end is None else trace.end.notes)
+        self.broken.append([] if trace.end is None else trace.end.violations or [])
         self.templated += head.chat
         self.lengths += [sum(self.kept) / len(self.kept)] if self.kept else []
         own = {of: _subtract_counts(count, counted.get(of, NONE)) for of, count in self.counts().items()}

@@ -141,7 +141,7 @@ def run_card(trace: Trace, first: int, last: int) -> str:
             format_percent(s.acceptance) + " of trials" if s.acceptance is not None else "no trials",
         ),
         ("end", s.end or "not ended"),
-        *(("note", text) for text in ([] if trace.end is None else trace.end.notes)),
+        *(("note", text) for text in ([] if trace.end is None else trace.end.remarks)),
         (
             "content hash",
             trace.end.content_hash if trace.end is not None and trace.end.content_hash else "not sealed",

@@ -421,7 +421,7 @@ def trace_node(step: Step, node: int) -> int | None:
 
 def end_message(end: End) -> dict[str, Any]:
     """Why a run ended, and the notes there, for a view."""
-    why = {"kind": "end", "reason": end.reason, "message": end.message, "notes": end.notes}
+    why = {"kind": "end", "reason": end.reason, "message": end.message, "notes": end.remarks}
     return why | {"steps": end.steps, "tokens": len(end.tokens), "wall": end.wall_us / 1e6}
 
 

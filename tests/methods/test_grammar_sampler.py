@@ -254,7 +254,7 @@ REFUSED = {
     (
         '{"type": "foo"}',
         "json",
-    ): r"^grammar\.definition cannot be read as json \(.*foo.*\): write it a JSON schema\.$",
+    ): r'^grammar\.definition is no JSON schema: "foo" is none of .* \(enum\), at \$\.type: correct it\.$',
     (
         'start: "a" b',
         "lark",

@@ -25,7 +25,7 @@ def show(args: argparse.Namespace) -> int:
     try:
         summary = summarise(trace)
         head = trace.header
-        notes = [] if trace.end is None else trace.end.notes
+        notes = [] if trace.end is None else trace.end.remarks
         tokens = trace.tokens[len(head.prompt) :]
         text = trace.text(tokens) if all(x in trace.pieces for x in tokens) else None
     except TraceError as error:

@@ -97,6 +97,10 @@ class Sampler(Component):
             return ""  # one alone is at least why tokens are drawn
         return f"{self.name} changed no distribution in {count_noun(did.steps, 'step')} with {self.knobs_as_text}."
 
+    def find_violations(self, text: bytes) -> list[str]:
+        """What a finished text breaks of what the sampler holds it to, as sentences: where its masks are only nearly exact."""
+        return []
+
     def logits_summary(self, logits: Tensor, state: Any) -> dict[str, Any] | None:
         """What is worth recording about logits [V], as plain data; called only if decisions are recorded."""
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from decodescope.engine.core.params import ParamError
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.sandbox.answers import hash_texts, read_answer, store_answer
 from decodescope.engine.sandbox.helper import HelperFailure, JobLimits, run_job
+from decodescope.engine.trace.values.json_schema import find_schema_fault
 
 from ..values.alphabet import Alphabet
 
@@ -160,18 +162,9 @@ def compile_grammar(text: str, dialect: str) -> str:
     from llguidance import LLMatcher, regex_to_lark
 
     if dialect == "json":
-        try:
-            schema: Any = json.loads(text)
-            schema = schema if isinstance(schema, dict) else {"allOf": [schema]}
-            own = schema.get("x-guidance", {})
-            options = (
-                {**SPACED, **own} if isinstance(own, dict) else own
-            )  # llguidance says what is wrong with another
-            body = f"start: %json {json.dumps({**schema, 'x-guidance': options})}"
-        except (ValueError, RecursionError) as error:
-            raise ParamError(
-                f'grammar.definition is no JSON ({error}): write a schema such as {{"type": "object"}}.'
-            ) from None
+        schema = _read_schema(text)
+        options = {**SPACED, **schema.get("x-guidance", {})}
+        body = f"start: %json {json.dumps({**schema, 'x-guidance': options})}"
     else:
         body = f"start: /{regex_to_lark(text, '')}/" if dialect == "regex" else text
     grammar = LLMatcher.grammar_from_lark(body if "%llguidance" in body else WHOLE + body)
@@ -180,6 +173,8 @@ def compile_grammar(text: str, dialect: str) -> str:
         reason = next((x.removeprefix("error: ") for x in lines if x.startswith("error: ")), lines[0])[
             :REASON
         ]
+        if dialect == "json" and (unheld := _explain_unheld(" ".join(lines))):
+            raise ParamError(unheld)
         ways = {
             "regex": "without look-around and back-references",
             "json": "a JSON schema",
@@ -189,6 +184,77 @@ def compile_grammar(text: str, dialect: str) -> str:
             f"grammar.definition cannot be read as {dialect} ({reason.rstrip('.')}): write it {ways[dialect]}."
         )
     return grammar
+
+
+def _read_schema(text: str) -> dict[str, Any]:
+    """A schema as an object. Raises ParamError for a text that is no JSON, or no schema."""
+    try:
+        schema: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise ParamError(
+            f'grammar.definition is no JSON ({why}): write a schema such as {{"type": "object"}}.'
+        ) from None
+    if fault := find_schema_fault(text):
+        raise ParamError(f"grammar.definition is no JSON schema: {fault}: correct it.")
+    schema = schema if isinstance(schema, dict) else {"allOf": [schema]}
+    if not isinstance(schema.get("x-guidance", {}), dict):
+        raise ParamError(
+            'grammar.definition has an "x-guidance" that is no object: write one, or leave it out.'
+        )
+    return dict[str, Any](schema)
+
+
+# keyword that no grammar holds -> what to write instead
+CASES = "write the cases out with anyOf"
+INSTEAD = {
+    "not": "list what is allowed, with enum, pattern or anyOf",
+    **dict.fromkeys(("if", "then", "else"), CASES),
+    **dict.fromkeys(("dependentRequired", "dependentSchemas", "dependencies"), CASES),
+    "oneOf": "write anyOf, or cases of which no two can hold at once",
+    "uniqueItems": "leave it out, or list the arrays with enum",
+    **dict.fromkeys(("contains", "minContains", "maxContains"), "say with prefixItems where the item is"),
+    "propertyNames": 'use patternProperties with "additionalProperties": false',
+    "unevaluatedProperties": "list all properties in one place, with additionalProperties",
+    "unevaluatedItems": "list all items in one place, with prefixItems and items",
+    **dict.fromkeys(("$dynamicRef", "$dynamicAnchor"), "use $ref and $defs"),
+}
+FORMATS = "date, time, date-time, duration, email, hostname, ipv4, ipv6, uuid and uri"
+# what llguidance says of a schema that it does not take -> the keyword, and what to do
+UNHELD = {
+    r"Unknown format: (?P<value>\S+)": ("format", f"use a pattern, or one of {FORMATS}"),
+    r"oneOf constraints are not supported": ("oneOf", INSTEAD["oneOf"]),
+    r"patternProperty regexes .* are not disjoint": (
+        "patternProperties",
+        "write patterns that no key can match twice",
+    ),
+    r"min/maxProperties only supported": (
+        "minProperties or maxProperties",
+        "require all listed properties, or leave it out",
+    ),
+    r"Value for 'multipleOf' has too many digits": ("multipleOf", "write a step with fewer digits"),
+    r"Resource '(?P<value>[^']*)' is not present": (
+        "$ref",
+        "put what it refers to into $defs; nothing is fetched",
+    ),
+}
+
+
+def _explain_unheld(reason: str) -> str:
+    """The keyword of a valid schema that masks cannot hold exactly, and the way out; empty: it is something else."""
+    if found := re.search(r"Unimplemented keys: \[(.*?)\]", reason):
+        keys = re.findall(r'"([^"]+)"', found[1])
+        ways = list(dict.fromkeys(INSTEAD.get(key, "leave it out") for key in keys))
+        names = ", ".join(f'"{key}"' for key in keys)
+        return f"grammar.definition has {names}, which no grammar holds exactly: {'; '.join(ways)}."
+    for pattern, (keyword, way) in UNHELD.items():
+        if found := re.search(pattern, reason):
+            value = "".join(f" {x}" for x in found.groupdict().values())
+            return f"grammar.definition has {keyword}{value}, which no grammar holds exactly: {way}."
+    if found := re.search(r"Unsatisfiable schema: ([^{}]*?)(?= at |\d+ \| |$)", reason):
+        why = found[1].strip()[:REASON]
+        return f"grammar.definition is a schema that no text satisfies ({why}): relax it."
+    return ""
 
 
 def _try_grammar(grammar: str) -> str:

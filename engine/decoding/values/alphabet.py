@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 
@@ -24,6 +24,11 @@ class Alphabet:
     def pieces(self) -> list[bytes]:
         """id -> its bytes, for all `vocab` ids."""
         return self.table()[: self.vocab]
+
+    def bytes_of(self, ids: Sequence[int]) -> bytes:
+        """The bytes of a text."""
+        table = self.table()
+        return b"".join(table[i] for i in ids)
 
     def __deepcopy__(self, memo: object) -> Alphabet:
         return self

@@ -107,6 +107,9 @@ class Chain(Sampler):
     def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> list[Any]:
         return [stage.start(prompt, vocab, alphabet) for stage in self.stages]
 
+    def find_violations(self, text: bytes) -> list[str]:
+        return [one for stage in self.stages for one in stage.find_violations(text)]
+
     def warp(self, logits: Tensor, state: Any) -> Tensor:
         for stage, s in zip(self.stages, state, strict=True):
             logits = stage.warp(logits, s)

@@ -15,6 +15,7 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.sampler import Sampler, softmax
 from decodescope.engine.decoding.shared.recogniser import DIALECTS, GrammarPath, Recogniser, compile_grammar
 from decodescope.engine.decoding.values.alphabet import Alphabet
+from decodescope.engine.trace.values.json_schema import find_violations
 
 RUN = 16  # recorded tokens of a forced run
 
@@ -34,7 +35,8 @@ class Grammar(Sampler):
     Tokens keep the model's weights, whatever can follow them. So this is not the model's distribution conditioned on texts of
     the grammar. Bytes of an incomplete character are allowed as long as they can still become a whole character. A regex is
     that of Rust (no look-around, no back-references), and a schema's JSON is spaced as Python writes it. Lark's notation is
-    llguidance's: its lexer takes the longest terminal and never goes back.
+    llguidance's: its lexer takes the longest terminal and never goes back. A few keywords of a schema are only nearly held, so
+    each finished text is validated, and what it breaks is recorded.
     """
 
     title = "Grammar"
@@ -98,6 +100,9 @@ class Grammar(Sampler):
 
     def update(self, state: GrammarPath, token: int, logits: Tensor) -> GrammarPath:
         return state.with_token(token)
+
+    def find_violations(self, text: bytes) -> list[str]:
+        return find_violations(self.definition, text) if self.dialect == "json" else []
 
     def logits_summary(self, logits: Tensor, state: GrammarPath) -> dict[str, Any] | None:
         if not state.open:

@@ -29,10 +29,14 @@ from .plan import BatchPlan, PrefixGroup, plan_batch
 
 @dataclass
 class DecodedText:
-    """The text of a prompt: its tokens, and why it ended; None: it was not decoded to its end."""
+    """The text of a prompt: its tokens, and why it ended; None: it was not decoded to its end.
+
+    violations: what it breaks of what its sampler holds it to, once it has come to its end
+    """
 
     tokens: list[int] = field(default_factory=list)
     end: EndReason | None = None
+    violations: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -236,6 +240,10 @@ class _GroupDecoder:
         written.tokens.append(text.last)
         if stops:
             written.end = "stop_token"
+            if text.last in self.asked.stop.tokens and self.asked.sampler.constrains and self.alphabet:
+                written.violations = self.asked.sampler.find_violations(
+                    self.alphabet.bytes_of(written.tokens[:-1])
+                )
         elif len(written.tokens) >= self.asked.max_new:
             written.end = "max_new_tokens"
         elif place + 1 >= self.limit:

@@ -115,8 +115,8 @@ def validate_prefill(prefill: Prefill, header: Header) -> None:
 def validate_end(end: End, vocab: int) -> None:
     """Counts, ids and notes of the end record."""
     validate_counts([end.steps, end.records], "steps and records")
-    if len(end.notes) > NOTES or any(len(text) > NOTE for text in end.notes):
-        raise TraceError(f"notes must be at most {NOTES}, each of at most {NOTE} characters")
+    if len(end.remarks) > NOTES or any(len(text) > NOTE for text in end.remarks):
+        raise TraceError(f"notes and violations must be at most {NOTES}, each of at most {NOTE} characters")
     validate_ids(end.tokens, vocab, "tokens")
 
 

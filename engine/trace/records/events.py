@@ -429,6 +429,7 @@ class End:
 
     reason: why the run ended; message: one sentence, if it was not the normal end
     notes: a sentence on each part of the method that had no effect in the run, and why
+    violations: sentences on what the finished text breaks of what its run was held to, such as a schema; None: nothing
     tokens: ids of the whole final text, without the prompt (for example the best of a beam search)
     records: number of records before this one; sha256: of all their bodies in order (hex)
     content_hash: the same over the records without times, so that equal runs have equal hashes
@@ -444,6 +445,12 @@ class End:
     content_hash: str = ""
     wall_us: float = 0.0
     notes: list[str] = field(default_factory=list)
+    violations: list[str] | None = None
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a reader should know of the run: violations, then notes."""
+        return [*(self.violations or []), *self.notes]
 
 
 Record = Header | Prefill | Step | End
