@@ -11,7 +11,7 @@ from decodescope.app.basis.arguments import BAD_INPUT, add_weight_transforms
 from decodescope.app.basis.extras import check_extras
 from decodescope.app.basis.own_parts import load_own_parts
 from decodescope.app.basis.parser import build_parser
-from decodescope.app.basis.refusal import sentence
+from decodescope.app.basis.refusal import explain_storage_fault, sentence
 from decodescope.app.basis.termination import terminate_like_interrupt
 from decodescope.app.runs.threads import restore_threads
 from decodescope.engine.core.refusal import Refusal
@@ -86,6 +86,9 @@ def _run_command(argv: Sequence[str] | None) -> int:
     except Exception as error:
         if os.environ.get("DECODESCOPE_TRACEBACK"):
             raise
+        if refused := explain_storage_fault(error):
+            print(refused, file=sys.stderr)
+            return FAILED
         what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         print(
             f"Something went wrong inside ({what}); DECODESCOPE_TRACEBACK=1 shows where, please report it.",

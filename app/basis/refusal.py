@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+
 from decodescope.engine.core.refusal import Refusal
+
+# errors of a disk or a folder, by number
+STORAGE = {
+    errno.ENOSPC,
+    errno.EDQUOT if hasattr(errno, "EDQUOT") else errno.ENOSPC,  # not on Windows
+    *(errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR),
+}
 
 
 class RequestRefusal(Refusal):
@@ -17,6 +26,15 @@ class RequestRefusal(Refusal):
 def sentence(error: Exception) -> str:
     """The message on one line."""
     return " ".join(str(error).split())
+
+
+def explain_storage_fault(error: Exception) -> str:
+    """A sentence for a file that the file system refuses in the middle of a command; empty: it is another error."""
+    if not isinstance(error, OSError) or error.errno not in STORAGE:
+        return ""
+    name = f"{str(error.filename)[:200]} could not be" if error.filename else "A file could not be"
+    why = error.strerror or type(error).__name__
+    return f"{name} written or read ({why}): what was finished before is kept; make room, or choose another folder."
 
 
 def explain_error(error: BaseException) -> str:

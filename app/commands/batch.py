@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
-from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.lab.formatting.prompt_sentences import prompt_sentences
 
 from .batch_method import MethodBatch, sharing_sentence, uses_method
+from .shared.growing_texts import PARTIAL, GrowingTexts, to_line
 from .shared.output import format_bytes, load_model, new_file_path, print_json, print_note
 from .shared.run import catch_interrupts, further_models, parse_parts, prompt_ids, special_token_notes
 from .shared.texts import read_text, unused_template_note
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 def batch(args: argparse.Namespace) -> int:
     """Decode the prompts of a file as asked; the exit code."""
-    out = None if args.out is None else new_file_path(args.out, "--out", "the texts")
+    out = None if args.out is None else new_file_path(args.out, "--out", "the texts", PARTIAL)
     prompts = parse_prompts(read_text(args.prompts), args.prompts, args.prompts.endswith(JSON_LINES))
     if uses_method(args):
         return _decode_with_method(args, prompts, out)
@@ -54,12 +55,19 @@ def batch(args: argparse.Namespace) -> int:
     if args.plan_only:
         _print_plan(args, prompts, plan_batch(ids))
         return 0
-    if out is not None:
-        _check_writable(out)
-    with catch_interrupts() as seen, _progress_bar(len(ids)) as progress:
-        done = decode_batch(model, ids, _batch_settings(args, model, sampler, lambda: bool(seen), progress))
+    growing = GrowingTexts(out)
+    asked_of = _batch_settings(args, model, sampler)
+    with catch_interrupts() as seen, _progress_bar(len(ids)) as progress, closing(growing):
+        asked_of = replace(
+            asked_of,
+            halted=lambda: bool(seen),
+            over=progress.add,
+            each=lambda i, text: growing.add(_output_row(model, prompts[i], ids[i], text)),
+        )
+        done = decode_batch(model, ids, asked_of)
     answers = [_output_row(model, *x) for x in zip(prompts, ids, done.texts, strict=True)]
     kept = out is None or _write_texts(out, answers)
+    growing.remove()
     asked = [
         *prompt_sentences(sum(templated), [x.later for x in prompts]),
         *unused_template_note(model, sources),
@@ -85,13 +93,14 @@ def _decode_with_method(args: argparse.Namespace, prompts: list[PromptEntry], ou
     group = MethodBatch(args, prompts)
     for text in group.notes:
         print_note(text)
-    if out is not None:
-        _check_writable(out)
+    growing = GrowingTexts(out)
+    group.keep = growing.add
     choose_threads(args, group.model)
-    with catch_interrupts() as seen, _progress_bar(len(prompts)) as progress:
+    with catch_interrupts() as seen, _progress_bar(len(prompts)) as progress, closing(growing):
         done = group.run(lambda: bool(seen), progress.add)
     answers = [group.answers[i] for i in sorted(group.answers)]
     kept = out is None or _write_texts(out, answers)
+    growing.remove()
     group.notes += (ends := _end_notes(answers))
     tokens = sum(len(x["tokens"]) for x in answers)
     rate = f"{tokens} tokens, {tokens / done.wall_s:.1f} tokens/s; {sharing_sentence(done)}"
@@ -136,39 +145,34 @@ def _print_texts(
     print("\n".join([*asked, line + (f"; texts: {out}" if out else "")]))
 
 
-def _check_writable(out: Path) -> None:
-    """Refuse a file that cannot be created, before anything is decoded for it."""
-    try:
-        out.touch(exist_ok=False)
-        out.unlink()
-    except OSError as error:
-        raise Refusal(f"The texts cannot be written to {out}: {error.strerror}.") from None
-
-
 def _write_texts(out: Path, answers: list[dict[str, Any]]) -> bool:
     """Write all texts, one per line, and return whether all were written.
     If the disk fills up, the file keeps the texts that fitted completely, and a note informs the user."""
     whole = 0
     lines = 0
     error = None
+    fresh = out if out.exists() else out.with_name(out.name + ".new")  # a device is written as it is
     try:
-        with out.open("wb", buffering=0) as file:
+        with fresh.open("wb", buffering=0) as file:
             for answer in answers:
-                line, done = (json.dumps(answer, ensure_ascii=False) + "\n").encode(), 0
+                line, done = to_line(answer), 0
                 while done < len(line):
                     done += file.write(line[done:]) or 0
                 whole, lines = whole + len(line), lines + 1
     except OSError as raised:
         error = raised.strerror
-    except KeyboardInterrupt:
-        out.unlink(missing_ok=True)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
         raise
     if error is not None:
         with contextlib.suppress(OSError):  # a device has no length
-            os.truncate(out, whole)
+            os.truncate(fresh, whole)
         print_note(
             f"{out} has {lines} of the {len(answers)} texts, since no more could be written ({error}): here they are all."
         )
+    if fresh != out:
+        with contextlib.suppress(FileNotFoundError):  # it could not even be created
+            os.replace(fresh, out)
     return error is None
 
 
@@ -189,9 +193,7 @@ def _build_sampler(args: argparse.Namespace) -> Any:
     return Method.from_names(names, settings).sampler
 
 
-def _batch_settings(
-    args: argparse.Namespace, model: Model, sampler: Any, halted: Callable[[], bool], progress: Any
-) -> BatchSettings:
+def _batch_settings(args: argparse.Namespace, model: Model, sampler: Any) -> BatchSettings:
     from decodescope.engine.session.batch.decode import BatchSettings
     from decodescope.engine.session.session import stop_condition
 
@@ -201,8 +203,6 @@ def _batch_settings(
         max_new=args.max_new_tokens,
         seed=args.seed,
         most=args.texts,
-        halted=halted,
-        over=progress.add,
     )
 
 

@@ -89,6 +89,7 @@ class MethodBatch:
         self.going: dict[int, Run] = {}  # by number of the prompt
         self.answers: dict[int, dict[str, Any]] = {}
         self.faults: list[str] = []
+        self.keep: Callable[[dict[str, Any]], None] = lambda row: None
         # if the longest prompt fits, all do
         self._make_session(max(range(len(prompts)), key=lambda i: len(self.ids[i])))
 
@@ -104,6 +105,7 @@ class MethodBatch:
                 )
             if i in self.going:
                 self.answers[i] = self._output_row(i, self.going.pop(i))
+                self.keep(self.answers[i])
             over(1)
 
         return decode_for_owners(

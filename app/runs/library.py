@@ -14,6 +14,7 @@ from typing import Any
 
 from decodescope.app.basis.refusal import RequestRefusal, explain_error, sentence
 from decodescope.app.basis.storage import NAME, STAR, UNCHECKED, remove_stale_uploads
+from decodescope.engine.core.files import write_whole
 from decodescope.engine.trace import PARTIAL, SUFFIX, UPLOADED, Trace, TraceError, open_trace
 from decodescope.engine.trace import Limits as TraceLimits
 from decodescope.engine.trace.encoding import disk
@@ -153,7 +154,7 @@ class Library:
             )
         with _refuse_os_errors():
             if shown:
-                _marker_path(path, NAME).write_text(shown, encoding="utf-8")
+                write_whole(_marker_path(path, NAME), [shown])
             else:
                 _marker_path(path, NAME).unlink(missing_ok=True)
 

@@ -5,13 +5,15 @@ A record names a file by its name and hash, never by its place on a machine.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import json
 import os
 import re
 import secrets
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,23 @@ def write_json(path: Path, value: Any) -> None:
         os.replace(part, path)
     finally:
         Path(part).unlink(missing_ok=True)
+
+
+def write_whole(path: Path, parts: Iterable[str], *, replace: bool = True) -> None:
+    """Write a text, in parts, to a file, in one piece or not at all: a program that is killed leaves the file as it was.
+
+    replace: whether a file of that name may be there. Raises OSError.
+    """
+    if not replace and path.exists():
+        raise FileExistsError(errno.EEXIST, "it exists already", str(path))
+    part = path.with_name(f".{secrets.token_hex(8)}.part")
+    try:
+        with part.open("x", encoding="utf-8", errors="replace", newline="\n") as file:
+            file.writelines(parts)
+        os.replace(part, path)
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
 
 
 def hash_of(value: str) -> str | None:

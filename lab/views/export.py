@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from decodescope.engine.core.files import write_whole
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.file.named_trace import trace_of
@@ -81,7 +82,7 @@ def export_html(  # noqa: PLR0913
     # one pass: a model's text is inserted and not scanned again
     page = document(_PAGE, parts)
     if path is not None:
-        Path(path).write_text(page, encoding="utf-8")
+        write_whole(Path(path), [page])
     return page
 
 

@@ -193,10 +193,14 @@ def test_an_interrupt_in_other_long_work(
         assert not files, files
 
 
-def test_an_interrupt_while_texts_are_written_takes_their_file_away(
-    folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("sent", "due"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_while_texts_are_written_keeps_what_was_decoded(
+    sent: int, due: int, folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of two lines was written before the interrupt."""
-    monkeypatch.setattr(json, "dumps", after(2, json.dumps))
-    interrupted(said, *PASSES["batch"])
+    """Each of two texts was kept when it ended; the interrupt comes before the second line of the file of all texts."""
+    with monkeypatch.context() as patch:
+        patch.setattr(json, "dumps", after(4, json.dumps, sent))
+        interrupted(said, *PASSES["batch"], due=due)
     assert not [*written(folder)]
+    lines = (folder / "out.jsonl.partial").read_text().splitlines()
+    assert [json.loads(line)["end"] for line in lines] == ["max_new_tokens"] * 2

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from decodescope.engine.core.files import write_whole
 from decodescope.engine.core.paths import expand_path
 from decodescope.engine.core.refusal import Refusal
 
@@ -145,15 +146,6 @@ def check_new_file(target: Path) -> None:
 def write(target: Path, parts: Iterable[str]) -> None:
     """Write a text, in parts, to a new file; raises Refusal if that fails. A failed write leaves no file."""
     try:
-        file = target.open("x", encoding="utf-8", errors="replace", newline="\n")
+        write_whole(target, parts, replace=False)
     except OSError as error:
         raise Refusal(f"{str(target)[:200]} cannot be written: {error.strerror or error}.") from None
-    try:
-        with file:
-            for part in parts:
-                file.write(part)
-    except BaseException as error:
-        target.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise Refusal(f"{str(target)[:200]} cannot be written: {error.strerror or error}.") from None
-        raise

@@ -68,7 +68,7 @@ class BatchSettings:
 
     seed:   of the first prompt; each further prompt has one more;  most: texts of a pass, at most
     halted: asked before each pass, those over prompts too, whether to stop there
-    over:   called with how many texts have ended, when some have
+    over:   called with how many texts have ended, when some have;  each: called with the number and text of each of them
     """
 
     sampler: Sampler
@@ -78,6 +78,7 @@ class BatchSettings:
     most: int = 32
     halted: Callable[[], bool] = lambda: False
     over: Callable[[int], None] = lambda count: None
+    each: Callable[[int, DecodedText], None] = lambda number, text: None
 
 
 def check_prompts(model: Model, prompts: Sequence[Sequence[int]]) -> None:
@@ -229,6 +230,9 @@ class _GroupDecoder:
                 cache.reorder(torch.tensor(left, device=device))
             if len(left) < len(going):
                 self.asked.over(len(going) - len(left))
+                for x in going:
+                    if self.batch.texts[x.number].end is not None:
+                        self.asked.each(x.number, self.batch.texts[x.number])
             going = [going[i] for i in left]
         for store in cache.layers:  # the next texts, and the next group, begin with the prefix alone
             store.memory.give(store.kv)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
+import os
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
@@ -25,8 +27,8 @@ class TraceWriter:
 
     When `write` returns, the record has left the process: a kill does not lose it. At least every `sync_every_s`
     seconds a thread brings what was written to the disk itself, so a power cut loses no more than that. While the file
-    is open it holds a lock, and a spare 1 MiB so that a full disk can itself be recorded. Sealing reads the file once
-    more, for its hashes.
+    is open it holds a lock, and a spare 1 MiB so that a full disk can itself be recorded. A file that is removed meanwhile is
+    noticed at the next record. Sealing reads the file once more, for its hashes.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class TraceWriter:
         try:
             if self._syncing.error is not None:
                 raise self._syncing.error
+            self._check_present()
             self._put(data)
         except OSError as error:
             raise self._no_room(error) from error
@@ -92,6 +95,7 @@ class TraceWriter:
         self._give_back_reserve()
         try:
             with self._storage_errors():
+                self._check_present()
                 end = complete_end_record(self._bodies(), end)
                 self._put(frame_body(encode(end, self._done[1])))
                 if self.path.exists() and not self._overwrite:
@@ -147,11 +151,24 @@ class TraceWriter:
         except OSError as error:
             raise self._no_room(error) from error
 
+    def _check_present(self) -> None:
+        """Raise FileNotFoundError if the open file has no name any more: what is written to it is read by nobody."""
+        if os.fstat(self._file.fileno()).st_nlink == 0:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
     def _no_room(self, error: OSError) -> StorageFull:
-        self._full = StorageFull(
-            f"{self.path} could not be written ({error.strerror or error}): "
-            f"{'what was recorded before is kept; ' if self.records else ''}make room or choose another folder."
-        )
+        """The sentence for a write that failed: what is kept, and what is not."""
+        why = error.strerror or error
+        if self.records and not self.partial.exists() and not self.path.exists():
+            self._full = StorageFull(
+                f"{self.partial} was removed or moved away while the run was recorded ({why}): its {self.records} records are "
+                "not kept there; choose a folder that stays."
+            )
+        else:
+            kept = "what was recorded before is kept; " if self.records else ""
+            self._full = StorageFull(
+                f"{self.path} could not be written ({why}): {kept}make room or choose another folder."
+            )
         return self._full
 
     def _bodies(self) -> Iterator[bytes]:
