@@ -35,6 +35,8 @@ REASONS = {
     "no folder can be called so": "outside Windows",
     "Windows keeps no executable bit": "elsewhere",
     "Windows has no module resource": "elsewhere",
+    "Windows has no fork": "elsewhere",
+    "needs a process that may mount a file system": "as root on Linux",
     "llama-cpp-python is not installed": "after pip install llama-cpp-python==0.3.36, which takes five minutes",
     "the real model is not here: decodescope models get smollm2-135m-instruct": "after that command, or with its file named by "
     "DECODESCOPE_REAL_MODEL",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,18 +19,34 @@ from .answers import TrainingError
 def write_checkpoint(
     path: Path, head: Head, optimizers: Sequence[torch.optim.Optimizer], place: Mapping[str, Any]
 ) -> None:
-    """Write weights, the state of the optimizers, and `place`, numbers that say how far the training is."""
+    """Write weights, the state of the optimizers, and `place`, numbers that say how far the training is.
+
+    Raises TrainingError where the file cannot be written; then the checkpoint before it stays.
+    """
     state = {
         "head": head.state_dict(),
         "optimizers": [x.state_dict() for x in optimizers],
         "place": dict(place),
     }
     part = path.with_name(f"{path.name}.partial")
-    with part.open("wb") as file:
-        torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
+    try:
+        with part.open("wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        cause = (
+            error if isinstance(error, OSError) else error.__context__
+        )  # torch reports its own error instead
+        if not isinstance(cause, OSError) or not isinstance(error, OSError | RuntimeError):
+            raise
+        raise TrainingError(
+            f"The checkpoint {path} could not be written ({cause.strerror or cause}): the one before it is kept, if there was "
+            "one; make room, or choose another folder."
+        ) from None
 
 
 def read_checkpoint(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from decodescope.engine.core.files import write_whole
 from decodescope.lab.formatting.style import DARK, LIGHT, MONO, SANS
 from decodescope.lab.formatting.tokens import escape_html
 from decodescope.lab.views.document import document
@@ -21,7 +22,7 @@ def page(report: AcceptanceReport, path: str | Path | None = None) -> str:
     title = f"DecodeScope: acceptance report, {report.model}"
     html = table_page(title, "Acceptance report", headline(report), tables(report), report.notes)
     if path is not None:
-        Path(path).write_text(html, encoding="utf-8")
+        write_whole(Path(path), [html])
     return html
 
 
