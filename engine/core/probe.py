@@ -25,7 +25,8 @@ class Needs:
                rows in decode; eviction scores are computed from these. "rows": full rows in prefill too, which costs memory
                quadratic in the prompt.
     attention_layers: the layers whose attention is wanted; empty: all
-    hidden:    residual-stream places: layer numbers (input of that layer) and "final" (after the final norm)
+    hidden:    residual-stream places: layer numbers (input of that layer; the number of layers means the output of the last
+               one, before the final norm) and "final" (after the final norm)
     queries:   how many of the prompt's last queries to keep; a policy may ask for their attention when the prompt ends. Passes
                stay fused
     moments:   the first position from which mean and covariance of the prompt's queries before rotation are wanted; None: not

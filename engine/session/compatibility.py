@@ -206,7 +206,7 @@ def check_saved_cache(
     if method.adaptive_depth.reads:
         own = f"{method.adaptive_depth.name} reads the prompt by its own rule, and for a loaded cache all layers ran"
         raise MethodError(f"{own}: leave the cache out, or choose adaptive_depth all_layers.")
-    if method.needs | method.drafter.pass_needs(model.spec):
+    if method.needs | method.drafter.pass_needs(model.spec, model.decoder.heads):
         asks = next(
             (x for kind, x in method.used_parts.items() if kind != "drafter" and x.needs), method.drafter
         )

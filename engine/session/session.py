@@ -210,7 +210,7 @@ class Session(State):
         executor = executor or Executor(target.decoder.device)
         asked = (
             m.needs
-            | m.drafter.pass_needs(target.spec)
+            | m.drafter.pass_needs(target.spec, target.decoder.heads)
             | m.guidance.pass_needs(target.spec)
             | self.recorder.needs(target.spec.n_layers)
         )

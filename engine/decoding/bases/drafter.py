@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -63,8 +64,9 @@ class Drafter(Component):
     def describe(self) -> dict[str, Any]:
         return {"drafts": self.drafts, "speaks": self.speaks, **({"copies": True} if self.copies else {})}
 
-    def pass_needs(self, spec: ModelSpec) -> Needs:
-        """What it needs from every pass of a target of this shape: `needs`, unless that depends on the shape."""
+    def pass_needs(self, spec: ModelSpec, heads: Mapping[str, Any]) -> Needs:
+        """What it needs from every pass of a target of this shape with these draft heads, by kind: `needs`, unless that depends
+        on them."""
         return self.needs
 
     @property

@@ -86,7 +86,9 @@ def forward_batched(asked: Sequence[PassRequest]) -> list[Tensor]:
             if one.probe is not None and i in one.probe.needs.hidden:
                 one.probe.hidden[i] = own
         x = stack.ffn(i, _attend(i, x, asked, jobs))
-    for one in asked:
+    for one, own in zip(asked, _split_by_pass(x, asked), strict=True):
+        if one.probe is not None and stack.spec.n_layers in one.probe.needs.hidden:
+            one.probe.hidden[stack.spec.n_layers] = own
         if one.ran is not None:
             one.ran.enter_all(one.feed.length, layers)
     return _logits(x, asked)

@@ -73,7 +73,10 @@ class ConditionalPass:
             x = self._ffn(i, x)
             if self.late:
                 ran.rows[i] = feed.length - self.late
-        return x[:, -feed.length :] if ran.joined else x
+        x = x[:, -feed.length :] if ran.joined else x
+        if self.probe is not None and self.spec.n_layers in self.probe.needs.hidden:
+            self.probe.hidden[self.spec.n_layers] = x
+        return x
 
     def _enter_late_rows(self, i: int, x: Tensor, states: Tensor) -> Tensor:
         """The states x with those of the rows that enter at layer i before them."""

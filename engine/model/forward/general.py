@@ -22,4 +22,6 @@ def run(block: AttentionBlock, x: Tensor, until: int) -> Tensor:
         if probe is not None and i in probe.needs.hidden:
             probe.hidden[i] = x
         x = block.stack.ffn(i, block.attend(i, x))
+    if probe is not None and until in probe.needs.hidden:
+        probe.hidden[until] = x
     return x

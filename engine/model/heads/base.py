@@ -81,9 +81,12 @@ class FusedLinears(nn.Module):
 
 class RotaryPart(FusedLinears):
     """Base of a part that rotates queries and keys. rope: how; its net's `shape` holds the base alone, so a scaled rotation is
-    set once the net is made, before its first pass."""
+    set once the net is made, before its first pass. window: a query sees the last `window` positions, itself included; 0: all.
+    It is set in the same way. sizes: query heads, KV heads and the width of a head."""
 
     rope: Rope
+    window: int = 0
+    sizes: tuple[int, int, int]
 
 
 class Head(nn.Module):
@@ -172,7 +175,8 @@ class Head(nn.Module):
         head.threshold = self.threshold
         for name, part in self.named_modules():
             if isinstance(part, RotaryPart):
-                cast(RotaryPart, head.get_submodule(name)).rope = part.rope
+                other = cast(RotaryPart, head.get_submodule(name))
+                other.rope, other.window = part.rope, part.window
         return head
 
     def embedding(self, decoder: Vocabulary) -> Tensor:

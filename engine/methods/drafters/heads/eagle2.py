@@ -8,6 +8,7 @@ from typing import ClassVar
 from decodescope.engine.core.component import component
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.model.heads.drafting.pairs import PairHead
 
 from ..shared.beam_tree import BeamTree
 
@@ -35,5 +36,5 @@ class Eagle2(BeamTree):
     needs: ClassVar[Needs] = Needs(hidden=frozenset({"final"}))
     reads: ClassVar[str] = "eagle"
 
-    def feature_places(self, spec: ModelSpec) -> Sequence[int | str]:
+    def feature_places(self, spec: ModelSpec, layer: PairHead) -> Sequence[int | str]:
         return ("final",)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, cast
 
 from decodescope.engine.core.component import component
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.model.heads.drafting.eagle3 import fused_layers
+from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer, fused_layers
+from decodescope.engine.model.heads.drafting.pairs import PairHead
 
 from ..shared.beam_tree import BeamTree
 
@@ -23,6 +24,8 @@ class Eagle3(BeamTree):
     trained on the tokens alone, on its own outputs of several levels. So the output that it feeds back need not be a feature.
     The layer has a draft vocabulary, the most frequent ids, and gives all others the probability 0. Nodes are chosen without
     chance: lossless with any draft vocabulary.
+
+    The head's file may name other layers, any number of them.
 
     If a depth rule exits the pass early, the states of the high layer are missing; such methods are refused.
     """
@@ -38,8 +41,12 @@ class Eagle3(BeamTree):
             return f"eagle3 reads states of all depths, {rule} may leave before; choose adaptive_depth all_layers."
         return super().refuse(method, spec)
 
-    def pass_needs(self, spec: ModelSpec) -> Needs:
-        return Needs(hidden=frozenset(fused_layers(spec.n_layers)))
+    def pass_needs(self, spec: ModelSpec, heads: Mapping[str, Any]) -> Needs:
+        layer = heads.get(self.reads)
+        places = (
+            layer.places(spec.n_layers) if isinstance(layer, Eagle3Layer) else fused_layers(spec.n_layers)
+        )
+        return Needs(hidden=frozenset(places))
 
-    def feature_places(self, spec: ModelSpec) -> Sequence[int | str]:
-        return fused_layers(spec.n_layers)
+    def feature_places(self, spec: ModelSpec, layer: PairHead) -> Sequence[int | str]:
+        return cast(Eagle3Layer, layer).places(spec.n_layers)

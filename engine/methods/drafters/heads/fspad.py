@@ -12,6 +12,7 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.model.heads.drafting.fspad import FspadLayer
+from decodescope.engine.model.heads.drafting.pairs import PairHead
 
 from ..shared.beam_tree import BeamTree
 
@@ -43,7 +44,7 @@ class Fspad(BeamTree):
         ),
     }
 
-    def feature_places(self, spec: ModelSpec) -> Sequence[int | str]:
+    def feature_places(self, spec: ModelSpec, layer: PairHead) -> Sequence[int | str]:
         return ("final",)
 
     def propose(self, ctx: Context) -> Draft:

@@ -11,6 +11,7 @@ from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.model.heads.drafting.pairs import PairHead
 from decodescope.engine.model.heads.drafting.parallelspec import ParallelSpecLayer
 
 from ..shared.beam_tree import BeamTree
@@ -54,7 +55,7 @@ class ParallelSpec(BeamTree):
         help="levels guessed in one pass of the draft layer (k); its training sets the upper limit",
     )
 
-    def feature_places(self, spec: ModelSpec) -> Sequence[int | str]:
+    def feature_places(self, spec: ModelSpec, layer: PairHead) -> Sequence[int | str]:
         return ("final",)
 
     def begin(self, ctx: Context) -> None:

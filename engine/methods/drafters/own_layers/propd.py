@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, cast
+from collections.abc import Mapping
+from typing import Any, ClassVar, cast
 
 import torch
 
@@ -83,8 +84,8 @@ class ProPD(Drafter):
     def reads_text(self) -> bool:
         return self._tree_drafter().reads_text
 
-    def pass_needs(self, spec: ModelSpec) -> Needs:
-        return self._tree_drafter().pass_needs(spec)
+    def pass_needs(self, spec: ModelSpec, heads: Mapping[str, Any]) -> Needs:
+        return self._tree_drafter().pass_needs(spec, heads)
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         tree = self._tree_drafter()

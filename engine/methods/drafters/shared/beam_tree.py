@@ -15,6 +15,7 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.decoding.values.draft import ROOT, Draft
+from decodescope.engine.model.heads.drafting.pairs import PairHead
 from decodescope.engine.model.heads.files import missing_reason
 
 from .feature_walk import FeatureWalk
@@ -71,13 +72,13 @@ class BeamTree(Drafter):
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return missing_reason(self.reads, spec)
 
-    def feature_places(self, spec: ModelSpec) -> Sequence[int | str]:
+    def feature_places(self, spec: ModelSpec, layer: PairHead) -> Sequence[int | str]:
         """The layers of the target with states that make a feature, one after the other."""
         raise NotImplementedError
 
     def begin(self, ctx: Context) -> None:
         layer: Any = ctx.target.decoder.heads[self.reads]
-        self._walk = FeatureWalk(ctx, layer, self.feature_places(ctx.target.decoder.spec))
+        self._walk = FeatureWalk(ctx, layer, self.feature_places(ctx.target.decoder.spec, layer))
 
     def propose(self, ctx: Context) -> Draft:
         features, deepest = self._walk.read_root(), min(self.depth, ctx.room)

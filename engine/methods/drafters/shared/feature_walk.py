@@ -27,7 +27,7 @@ class FeatureWalk:
         self.decoder = ctx.target.decoder
         self.places = tuple(places)
         self._table = layer.embedding(self.decoder)  # [V, d]
-        self.store = layer.attention.store()
+        self.store = layer.store()
         self.due: tuple[Tensor, list[int]] | None = (
             None  # states [k, W] and next tokens that the layer has not read
         )

@@ -17,15 +17,16 @@ EPS = 10_000  # in 1e-9, as the shape of a net has whole numbers
 
 
 class GatedBlock(FusedLinears):
-    """x + down(SiLU(gate y) * up y) with y = norm(x), for x [..., d]: the feed-forward block of a decoder layer."""
+    """x + down(SiLU(gate y) * up y) with y = norm(x), for x [..., d]: the feed-forward block of a decoder layer. bias: its
+    three matrices have one."""
 
     joins = ("gate", "up")
 
-    def __init__(self, d: int, d_ff: int, eps: float) -> None:
+    def __init__(self, d: int, d_ff: int, eps: float, bias: bool = False) -> None:
         super().__init__()
         self.norm, self.eps = nn.Parameter(torch.ones(d)), eps
-        self.gate, self.up = HeadLinear(d, d_ff, bias=False), HeadLinear(d, d_ff, bias=False)
-        self.down = HeadLinear(d_ff, d, bias=False)
+        self.gate, self.up = HeadLinear(d, d_ff, bias=bias), HeadLinear(d, d_ff, bias=bias)
+        self.down = HeadLinear(d_ff, d, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """float [..., d]."""

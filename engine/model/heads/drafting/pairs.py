@@ -19,6 +19,10 @@ class PairHead(Head):
 
     attention: DraftAttention
 
+    def store(self) -> LayerStore:
+        """An empty store for keys and values of one sequence."""
+        return self.attention.store()
+
     def enter(self, states: Tensor) -> Tensor:
         """The part of the target's state [..., d] that a slot reads: the state itself."""
         return states
