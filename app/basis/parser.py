@@ -264,9 +264,13 @@ def _add_model_commands(command: Callable[..., Parser], ways: Any) -> None:
     )
     _add_json_option(sub)
     sub = command(
-        "show", "commands.models", "show", "print the shape of a model, or what fetching it takes", ways
+        "show",
+        "commands.models",
+        "show",
+        "print the shape of a model or what fetching it takes, or how a folder of draft heads is read",
+        ways,
     )
-    sub.add_argument("name", metavar="M", help=MODEL)
+    sub.add_argument("name", metavar="M", help=f"{MODEL}; or a folder of draft heads")
     _add_json_option(sub)
 
 
@@ -543,7 +547,7 @@ def _add_method_options(sub: Parser, required: bool = True) -> None:
         action="append",
         type=name_and_path,
         metavar="NAME=PATH",
-        help="draft heads from another folder",
+        help="draft heads from another folder, or of a hub id",
     )
     sub.add_argument(
         "--allow-pickle", action="store_true", help="read published heads from a pickle file, tensors only"

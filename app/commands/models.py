@@ -78,11 +78,15 @@ def get(args: argparse.Namespace) -> int:
 
 def show(args: argparse.Namespace) -> int:
     """Print the shape of a model that is on this machine, or what fetching it takes."""
+    from decodescope.engine.core.paths import expand_path, is_folder
     from decodescope.engine.model.checkpoint.folder import LoadError
     from decodescope.engine.model.fetched.catalogue import find_fetchable
+    from decodescope.engine.model.heads.describe import is_head_folder
     from decodescope.engine.session.get_model import describe_model, plan_download
     from decodescope.engine.session.load import HUB_FILE, HUB_ID
 
+    if is_folder(args.name.rpartition("@")[0] or args.name) and is_head_folder(expand_path(args.name)):
+        return _show_heads(args)
     plan: DownloadPlan | None = None
     if find_fetchable(args.name) or HUB_FILE.fullmatch(args.name) or HUB_ID.fullmatch(args.name):
         try:
@@ -97,6 +101,28 @@ def show(args: argparse.Namespace) -> int:
         print_json(rows)
         return 0
     print("\n".join(f"{name.replace('_', ' '):16} {_fact_text(name, value)}" for name, value in rows.items()))
+    return 0
+
+
+def _show_heads(args: argparse.Namespace) -> int:
+    """Print what a folder of draft heads holds, and what was made of each key of its config."""
+    from decodescope.engine.core.paths import expand_path
+    from decodescope.engine.model.heads.describe import describe_heads
+
+    facts = describe_heads(expand_path(args.name))
+    if args.json:
+        print_json(facts)
+        return 0
+    keys, remarks = facts.pop("keys"), facts.pop("remarks")
+    for name, value in facts.items():
+        shown = ", ".join(f"{x} {y}" for x, y in value.items()) if isinstance(value, dict) else value
+        shown = ", ".join("all" if x is None else str(x) for x in shown) if isinstance(shown, list) else shown
+        print(f"{name.replace('_', ' '):16} {'unknown' if shown is None else _fact_text(name, shown)}")
+    print()
+    rows = [[x["key"], str(x["value"])[:40], x["use"]] for x in keys]
+    print(table(("key of config.json", "value", "what was made of it"), rows))
+    for remark in remarks:
+        print(f"\n{remark}")
     return 0
 
 

@@ -13,6 +13,8 @@ from decodescope.engine.core.component import note_declarations
 from decodescope.engine.core.roles import TARGET, WHOLE
 from decodescope.engine.decoding.record.recorder import Recorder
 from decodescope.engine.decoding.shared.verify_cost import known_curve
+from decodescope.engine.model.heads.base import Head
+from decodescope.engine.model.heads.files import head_fingerprint
 from decodescope.engine.trace.records.events import Made
 
 from .load import Model
@@ -52,6 +54,14 @@ def further_model_fields(models: Mapping[str, Model]) -> dict[str, dict[str, Any
         for role, x in models.items()
         if role != TARGET
     }
+
+
+def head_fields(method: Method, target: Model) -> dict[str, dict[str, str]]:
+    """`head_fingerprints`: kind -> the hash of the files of each draft head that the method reads; empty if it reads none."""
+    heads = {kind: x for kind, x in target.decoder.heads.items() if isinstance(x, Head)}
+    read = sorted(method.target_heads(target.spec) & heads.keys()) if heads else []
+    marks = {kind: mark for kind in read if (mark := head_fingerprint(heads[kind]))}
+    return {"head_fingerprints": marks} if marks else {}
 
 
 def transform_reports(models: Mapping[str, Model]) -> dict[str, list[Made]] | None:

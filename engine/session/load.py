@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +34,13 @@ from decodescope.engine.decoding.values.alphabet import Alphabet
 from decodescope.engine.decoding.values.transform_result import TransformCache, default_folder
 from decodescope.engine.model.checkpoint import adapter as adapters
 from decodescope.engine.model.checkpoint.config import key_remarks, length_remarks, spec_from_config
-from decodescope.engine.model.checkpoint.folder import LoadError, escape_unprintable, read_ends, read_json
+from decodescope.engine.model.checkpoint.folder import (
+    LoadError,
+    escape_unprintable,
+    hash_file,
+    read_ends,
+    read_json,
+)
 from decodescope.engine.model.checkpoint.generation import generation_remarks
 from decodescope.engine.model.checkpoint.gguf.header import model_name
 from decodescope.engine.model.checkpoint.gguf.source import (
@@ -71,7 +77,13 @@ from decodescope.engine.model.fetched.catalogue import (
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.executor import EngineFault, catch_device_faults
 from decodescope.engine.model.heads.base import Head
-from decodescope.engine.model.heads.files import GATES, find_head_folders, read_heads, unknown_head_remarks
+from decodescope.engine.model.heads.files import (
+    GATES,
+    find_head_folders,
+    read_heads,
+    split_settings,
+    unknown_head_remarks,
+)
 from decodescope.engine.model.layers.devices import DeviceRefusal, device_named
 from decodescope.engine.trace.records.events import Made, Piece
 
@@ -81,8 +93,6 @@ from .placement import free_bytes as free_bytes
 
 CALIBRATION = SHIPPED.parent / "calibration.npy"  # ids of SHIPPED_TEXT's tokenizer
 SHIPPED_TEXT = SHIPPED / "lab"
-WHOLE = 64 << 20  # files up to this size are hashed whole, larger ones by their ends and length
-EDGE = 1 << 20
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 HUB_FILE = re.compile(
     r"([\w-][\w.-]*/[\w-][\w.-]*):((?:[\w-][\w.-]*/){0,3}[\w-][\w.-]*\.gguf)"
@@ -91,6 +101,7 @@ HUB_FILE = re.compile(
 # what is fetched of a repository of the hub
 TEXT_FILES = ("*.json", "chat_template.jinja")
 WEIGHT_FILES = "model*.safetensors"
+HEAD_FILES = ("config.json", "*.safetensors", "*_lm_head.pt", "pytorch_model.bin")  # the same of draft heads
 
 
 @dataclass
@@ -180,14 +191,15 @@ def load(
     another model of it, in their order, "int4 group=64"; several are joined with +. They may also follow the name and an @.
 
     Without `device` the first CUDA device is taken, else the CPU. Without `dtype` a shipped model is loaded in float32, a GGUF
-    file in bfloat16, and any other model in the type in which its file stores most numbers. `heads`: folders of draft heads by
-    kind, ours or published ones, in addition to those in the model's own folder; `allow_pickle`: published heads may be read
-    from a pickle file, tensors only. `keep_packed`: matrices of a GGUF file stay as it stores them where the kernels multiply
-    them so and there are no transforms; else all are dequantised.
+    file in bfloat16, and any other model in the type in which its file stores most numbers. `heads`: folders or hub ids of
+    draft heads by kind, ours or published ones, in addition to those in the model's own folder; `allow_pickle`: published
+    heads may be read from a pickle file, tensors only. `keep_packed`: matrices of a GGUF file stay as it stores them where the
+    kernels multiply them so and there are no transforms; else all are dequantised.
 
     A model of transformers is taken as it is, in its own type and on its own device, with its `tokenizer`. Its weights are then
     held twice, by transformers and here; only the embedding is shared. Raises LoadError, in one sentence.
     """
+    heads = {kind: find_head(x) for kind, x in (heads or {}).items()}
     held = _held_model(name_or_path, tokenizer)
     if held is not None:
         dtype, device = dtype or held.embedding.dtype, device or str(held.embedding.device)
@@ -528,6 +540,19 @@ def fetch(name: str) -> Path:
         return folder
 
 
+def find_head(reference: str | Path) -> Path:
+    """The folder of draft heads that a reference names, with its settings: a folder, or an id of the hub. Raises LoadError."""
+    folder, settings = split_settings(Path(reference))
+    name = folder.as_posix()
+    if folder.exists() or not HUB_ID.fullmatch(name):
+        return Path(reference)
+    from huggingface_hub import snapshot_download
+
+    with hub_refusals(name, "give a folder of heads, or the id of a repository of the hub that holds them"):
+        place = Path(snapshot_download(name, allow_patterns=[*HEAD_FILES], ignore_patterns=["*/*"]))
+    return Path(f"{place}@{','.join(f'{x}={y}' for x, y in settings.items())}") if settings else place
+
+
 def fetch_gguf(name: str, file: str) -> Path:
     """The GGUF file `file` of the hub's repository `name`, all its parts, from the local cache if they are there."""
     from huggingface_hub import hf_hub_download
@@ -557,8 +582,8 @@ def _only_gguf(name: str, folder: Path) -> str:
 
 
 @contextlib.contextmanager
-def hub_refusals(name: str) -> Iterator[None]:
-    """Turns what the hub answers into a LoadError that names what was asked for."""
+def hub_refusals(name: str, advice: str = "") -> Iterator[None]:
+    """Turns what the hub answers into a LoadError that names what was asked for, and what to do instead."""
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError
 
     try:
@@ -572,7 +597,9 @@ def hub_refusals(name: str) -> Iterator[None]:
         ) from None
     except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
         what = type(error).__name__
-        raise LoadError(f"{name} could not be fetched from the hub ({what}); {_model_advice()}") from None
+        raise LoadError(
+            f"{name} could not be fetched from the hub ({what}); {f'{advice}.' if advice else _model_advice()}"
+        ) from None
 
 
 def _model_advice() -> str:
@@ -655,22 +682,8 @@ def fingerprint(folder: Path, adapter: str = "", weights: Sequence[WeightTransfo
         read += [folder / adapters.FOLDER / adapter / x for x in ("config.json", "model.safetensors")]
     for path in read:
         stat = path.stat()
-        parts.append(f"{path.name} {_digest(path.resolve(), stat.st_size, stat.st_mtime_ns)}")
+        parts.append(f"{path.name} {hash_file(path.resolve(), stat.st_size, stat.st_mtime_ns)}")
     parts += [f"weights {json.dumps(x.record(), sort_keys=True)}" for x in weights]
     if any(x.reads for x in weights):
         parts.append(f"calibration {hashlib.sha256(CALIBRATION.read_bytes()).hexdigest()}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-
-@lru_cache(maxsize=256)
-def _digest(path: Path, size: int, changed: int) -> str:
-    """sha256 of a file of `size` bytes; of one above WHOLE, its length, first and last MiB. `changed` keys the cache."""
-    digest = hashlib.sha256(str(size).encode())
-    with path.open("rb") as file:
-        if size <= WHOLE:
-            digest.update(file.read())
-        else:
-            digest.update(file.read(EDGE))
-            file.seek(-EDGE, 2)
-            digest.update(file.read(EDGE))
-    return digest.hexdigest()

@@ -56,7 +56,7 @@ from .compatibility import (
     reference_decoder,
     reference_models,
 )
-from .header import further_model_fields, known_pass_times, method_fields, transform_reports
+from .header import further_model_fields, head_fields, known_pass_times, method_fields, transform_reports
 from .length import LengthLimit, length_limit
 from .load import Model, ensure_loaded, models_by_role
 from .method import Method, MethodError
@@ -277,7 +277,11 @@ class Session(State):
             threads = pass_threads() if chosen is None else chosen.number
             self._header = Header(
                 **method_fields(self.method, self.run_id, self._whole, self.recorder),
-                model={**target.spec.record(), "fingerprint": target.fingerprint},
+                model={
+                    **target.spec.record(),
+                    "fingerprint": target.fingerprint,
+                    **head_fields(self.method, target),
+                },
                 seed=self._seed,
                 lanes=further_model_fields(self._models),
                 reports=transform_reports(self._models),

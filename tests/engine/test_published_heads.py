@@ -429,9 +429,7 @@ def test_a_key_that_nobody_knows_is_named_in_a_remark(kind: str, tmp_path: Path)
         r"is \[3\] and must be",
     )
     layout = folder_of(kind, tmp_path / "layout", MAKE[kind](), speculators_config={})
-    refused(
-        kind, layout, r"in the layout of the library speculators \(speculators_config in its config.json\)"
-    )
+    refused(kind, layout, "gives speculators_config in its config.json and no speculators_model_type")
 
 
 def test_what_a_model_is_made_of_says_what_of_its_heads_is_not_read(tmp_path: Path) -> None:

@@ -264,14 +264,15 @@ def test_what_does_not_fit_is_refused_in_one_sentence(tmp_path: Path) -> None:
         "unsaid": (without(eagle3(), "d2t"), {}, "does not say which ids these are"),
         "layers": (
             eagle3(),
-            dict(eagle_aux_hidden_state_layer_ids=[1, 2, 3]),
-            r"reads the layers \[1, 2, 3\]",
+            dict(eagle_aux_hidden_state_layer_ids=[1, 2, 17]),
+            r"reads the layers \[1, 2, 17\]",
         ),
         "halves": (eagle3() | {"d2t": ids + 0.5}, {}, "numbers in d2t that are not whole"),
     }
     for name, (tensors, changes, says) in wrong3.items():
         refused("eagle3", written(tmp_path / name, tensors, **changes), says)
-    refused("eagle3", written(tmp_path / "small", eagle3()), "toy has 3; give an EAGLE-1 layer", toys.SPEC)
+    small = "toy has 3; give an EAGLE-1 layer, or a head that names its layers"
+    refused("eagle3", written(tmp_path / "small", eagle3()), small, toys.SPEC)
 
 
 # ---- every key and every tensor is used, refused or named
@@ -500,40 +501,53 @@ def test_layer_ids_are_looked_at_wherever_they_are_named(tmp_path: Path, key: st
         beside = {"eagle_config": {"use_aux_hidden_state": True}} if not table else {}
         return written(tmp_path / name, eagle3(), **beside, **more)
 
-    refused(
-        "eagle3",
-        named("other", [1, 7, 11]),
-        r"reads the layers \[1, 7, 11\] of its target .*; only \[2, 8, 13\] can be read",
-    )
-    refused(
-        "eagle3",
-        named("less", [1, 7, 12]),
-        "count the outputs of layers, as SGLang's do, add 1 to each in config.json.",
-    )
-    refused("eagle3", named("word", "2, 8, 13"), "reads the layers 2, 8, 13 of its target")
+    def layers(name: str, ids: object, setting: str = "") -> tuple[tuple[int, ...], str]:
+        net = held("eagle3", Path(f"{named(name, ids)}{setting}"))
+        return net.places(SPEC.n_layers), " ".join(net.remarks)
+
     for name, ids in (("same", [2, 8, 13]), ("none", []), ("null", None)):
-        assert held("eagle3", named(name, ids)).remarks == []
+        assert layers(name, ids) == ((2, 8, 13), "")
+    read, remark = layers("other", [1, 7, 11])
+    assert read == (1, 7, 11) and "read as the inputs of layers, as vLLM does" in remark
+    assert layers("tried", [1, 7, 11], "@layer_ids=outputs") == ((2, 8, 12), "")
+    read, remark = layers("less", [1, 7, 12])
+    assert read == (2, 8, 13) and "read as the outputs of layers, as SGLang does" in remark
+    refused("eagle3", named("word", "2, 8, 13"), "reads the layers 2, 8, 13 of its target")
+    refused(
+        "eagle3",
+        named("far", [2, 8, 17]),
+        r"reads the layers \[2, 8, 17\] of its target .* toy has 16 layers",
+    )
 
 
 OTHERWISE = {  # for both kinds: values that would mean another net
     "vocab_size": (V + 1, r"was made for a vocabulary of 14 ids \(vocab_size\), toy has 13"),
-    "num_hidden_layers": (2, "says num_hidden_layers = 2"),
+    "num_hidden_layers": (2, "says num_hidden_layers = 2|layers.1.input_layernorm.weight is missing"),
     "mlp_bias": (True, "says mlp_bias = True"),
     "attention_bias": (True, "says attention_bias = True"),
     "model_type": ("gemma2", "says model_type = gemma2"),
     "logit_scale": (0.5, "says logit_scale = 0.5"),
     "is_causal": (False, "says is_causal = False"),
-    "sliding_window": (512, "sees a window of the text"),
-    "layer_types": (["sliding_attention"], "sees a window of the text"),
+    "layer_types": (
+        ["linear_attention"],
+        "which must name full_attention or sliding_attention for each of its 1 layers",
+    ),
     "quantization_config": ({"bits": 4}, "is quantised"),
-    "partial_rotary_factor": (0.5, "rotates 0.5 of each head"),
+    "partial_rotary_factor": (0.1, "rotates 0 of the 8 features of a head"),
     "rms_norm_eps": (1.5e-10, "must be a multiple of 1e-9"),
-    "speculators_model_type": ("eagle3", r"the layout of the library speculators \(speculators_model_type"),
-    "transformer_layer_config": ({}, "the layout of the library speculators"),
+    "speculators_model_type": (
+        "peagle",
+        "holds a P-EAGLE head, which guesses all tokens of a draft in one pass",
+    ),
+    "transformer_layer_config": (
+        {},
+        "gives transformer_layer_config in its config.json and no speculators_model_type",
+    ),
+    "dflash_config": ({}, "holds a DFlash draft, which fills a block of masks"),
 }
 OTHERWISE3 = {
     "target_hidden_size": (64, "says target_hidden_size = 64"),
-    "eagle_config": ({"use_aux_hidden_state": False}, "says use_aux_hidden_state = False"),
+    "eagle_config": ({"use_aux_hidden_state": False}, "fc.weight is missing, unknown"),
     "parallel_draft_step": (2, "says parallel_draft_step = 2"),
     "use_mtp_layernorm": (True, "says use_mtp_layernorm = True"),
     "draft_vocab_size": (V + 1, "draft_vocab_size is 14 and must be a whole number up to 13"),

@@ -38,6 +38,7 @@ class ModelFamily:
     biases: tuple[str, ...] = ()  # which of attention_bias, mlp_bias the family reads
     qk_norm: bool = False
     partial: bool = False  # reads partial_rotary_factor
+    parts: bool = False  # the same of a layer outside a family, whose other words are the usual ones
     gemma: bool = False
     local_theta: float | None = None
 
@@ -277,9 +278,12 @@ def _number(config: Mapping[str, Any], name: str, key: str, otherwise: float | N
     return float(value)
 
 
-def read_rope(config: Config, name: str, theta: float, head_dim: int, positions: int) -> Rope:
-    """The rotation of a single layer, such as a draft head's, in the words of a model's config; `theta` where it gives none."""
-    rope = _rope(config, name, ModelFamily("", theta=theta), head_dim, positions)
+def read_rope(
+    config: Config, name: str, theta: float, head_dim: int, positions: int, partial: bool = False
+) -> Rope:
+    """The rotation of a single layer, such as a draft head's, in the words of a model's config; `theta` where it gives none.
+    partial: a part of each head may be rotated."""
+    rope = _rope(config, name, ModelFamily("", theta=theta, parts=partial), head_dim, positions)
     if rope.kind == "longrope" and rope.original_positions < positions:
         raise LoadError(
             f"{name} rotates by longrope with other factors above {rope.original_positions} tokens, and its model reads "
@@ -288,9 +292,11 @@ def read_rope(config: Config, name: str, theta: float, head_dim: int, positions:
     return rope
 
 
-def rope_table(rope: Rope) -> dict[str, Any]:
-    """The rotation as rope_parameters; `read_rope` reads it back."""
+def rope_table(rope: Rope, head_dim: int | None = None) -> dict[str, Any]:
+    """The rotation as rope_parameters, of heads of this width (None: all of it is rotated); `read_rope` reads it back."""
     table: dict[str, Any] = {"rope_type": rope.kind, "rope_theta": rope.theta}
+    if head_dim is not None and rope.dim != head_dim:
+        table["partial_rotary_factor"] = rope.dim / head_dim
     if rope.kind == "default":
         return table
     table["factor"] = rope.factor
@@ -347,7 +353,7 @@ def _rope(config: Config, name: str, family: ModelFamily, head_dim: int, positio
     if config.get("rope_scaling"):
         config.skip_repeats("rope_parameters", said)  # some files give both
     part = _number(words, name, "partial_rotary_factor", 1.0)
-    if part != 1 and not family.partial:
+    if part != 1 and not (family.partial or family.parts):
         raise LoadError(
             f"{name} rotates {part:g} of each head (partial_rotary_factor); only phi3 is supported with a partial rotation."
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +13,8 @@ from decodescope.engine.core.refusal import Refusal
 CONFIG_BYTES = 4 << 20
 TOKENIZER_BYTES = 64 << 20
 MOST_FILES = 64  # in a folder inside the folder
+HASHED = 64 << 20  # files up to this size are hashed whole, larger ones by their ends and length
+EDGE = 1 << 20
 
 
 class LoadError(Refusal):
@@ -128,3 +132,17 @@ def read_ends(folder: Path) -> EndTokens:
                     f"eos_token_id {json.dumps(x)[:40]} in its {name} is no id of a token, so it ends no text."
                 )
     return ends
+
+
+@lru_cache(maxsize=256)
+def hash_file(path: Path, size: int, changed: int) -> str:
+    """sha256 of a file of `size` bytes; of one above HASHED, its length, first and last MiB. `changed` keys the cache."""
+    digest = hashlib.sha256(str(size).encode())
+    with path.open("rb") as file:
+        if size <= HASHED:
+            digest.update(file.read())
+        else:
+            digest.update(file.read(EDGE))
+            file.seek(-EDGE, 2)
+            digest.update(file.read(EDGE))
+    return digest.hexdigest()

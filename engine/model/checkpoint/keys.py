@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -128,6 +129,16 @@ class Config(Mapping[str, Any]):
         self._tables: dict[str, Config] = {}
         self._joined: list[Config] = []
 
+    @property
+    def entries(self) -> Mapping[str, Any]:
+        """What it holds, as plain data; this reads no key."""
+        return self._entries
+
+    @property
+    def place(self) -> str:
+        """What the names of its keys begin with; empty for a whole file."""
+        return self._place
+
     def __getitem__(self, key: str) -> Any:
         value = self._entries[key]
         self._read.add(key)
@@ -193,6 +204,41 @@ class Config(Mapping[str, Any]):
         for other in self._joined:
             left |= other.unread_keys()
         return left
+
+
+@dataclass(frozen=True)
+class KeyReading:
+    """One key of a config.json, the names of the tables around it before it, and what was made of it."""
+
+    key: str
+    value: Any
+    use: str
+
+
+def key_readings(config: Config, harmless: Collection[str] = ()) -> list[KeyReading]:
+    """All keys of `config` and of the tables in it, in the order of the file: used, left alone for a reason, or not read."""
+    unread = config.unread_keys()
+    why = {key: reason for reason, keys in REASONS.items() for key in keys}
+
+    def use(key: str, value: Any) -> str:
+        if key not in unread:
+            return "used" if value is not None else "unset"
+        last = key.rpartition(".")[2]
+        if last in why:
+            return f"changes no number: it {why[last]}"
+        if key in harmless or _is_off(last, value):
+            return "changes no number with this value"
+        return "not read"
+
+    return [KeyReading(key, value, use(key, value)) for key, value in _leaves(config.entries, config.place)]
+
+
+def _leaves(entries: Mapping[str, Any], place: str) -> Iterator[tuple[str, Any]]:
+    for key, value in entries.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{place}{key}.")
+        else:
+            yield f"{place}{key}", value
 
 
 def unread_key_remarks(

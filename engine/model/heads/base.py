@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from decodescope.engine.core.spec import Rope
 from decodescope.engine.kernels.choice import kernels_for
 
+from ..checkpoint.keys import KeyReading
 from ..layers.faults import require_finite
 from ..layers.matrix import linear, pack, unpack
 from ..layers.vocabulary import Vocabulary
@@ -99,6 +101,9 @@ class Head(nn.Module):
     threshold: for a head that says when to stop, the value that it was calibrated for, from its file; None: not calibrated
     made_for: fingerprint of the target that it was trained on; empty: none or unknown
     remarks: sentences about its files and how they were read: keys that are not read, an embedding of its own
+    source: the files that it was read from, each with its size and time at that moment; empty: none
+    layout: the project in whose layout its files are; empty: this one
+    readings: the keys of its config.json, and what was made of each
     words: the heads' own vocabulary matrices, one each; None: they share the target's
     own_embed: its own embedding, float [V, d]; None: it reads the target's
     works: methods that drafting calls in addition to the net itself, for clocks
@@ -116,6 +121,9 @@ class Head(nn.Module):
         self.threshold: float | None = None
         self.made_for = ""
         self.remarks: list[str] = []
+        self.source: tuple[tuple[Path, int, int], ...] = ()
+        self.layout = ""
+        self.readings: list[KeyReading] = []
         self.words: nn.ModuleList | None = None
         self.own_embed: nn.Parameter | None = None
 
@@ -172,6 +180,8 @@ class Head(nn.Module):
         head.rates = self.rates
         head.made_for = self.made_for
         head.remarks = self.remarks
+        head.layout, head.readings = self.layout, self.readings
+        head.source = self.source
         head.threshold = self.threshold
         for name, part in self.named_modules():
             if isinstance(part, RotaryPart):

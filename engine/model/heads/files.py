@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ from torch import Tensor
 from decodescope.engine.core.spec import ModelSpec, Rope
 
 from ..checkpoint.config import read_rope, rope_table
-from ..checkpoint.folder import LoadError, escape_unprintable, read_json
-from ..checkpoint.keys import Config, unread_key_remarks
+from ..checkpoint.folder import LoadError, escape_unprintable, hash_file, read_json
+from ..checkpoint.keys import Config, key_readings, unread_key_remarks
 from ..checkpoint.weights import CheckpointTensors
 from .base import Head, RotaryPart
 from .block_transformer import BlockDecoder
@@ -77,7 +78,7 @@ NETS = HEADS | OTHERS | SLOTTED | GATES | CACHE
 LARGEST = 1 << 16  # of any size in a config
 MOST_HEADS = 16
 MOST = {
-    **dict.fromkeys(("heads", "masks", "gates", "blocks", "layers", "ensemble"), MOST_HEADS),
+    **dict.fromkeys(("heads", "masks", "gates", "blocks", "layers", "states", "ensemble"), MOST_HEADS),
     **dict.fromkeys(("vocab", "own_embed"), 1 << 24),
     "theta": 1 << 31,
 }
@@ -117,6 +118,39 @@ def find_head_folders(model: Path, given: Mapping[str, Path] | None = None) -> d
     if odd is not None:
         raise LoadError(f"There are no heads called {odd[:40]!r}; the kinds are {', '.join(NETS)}.")
     return {kind: path for kind, path in homes.items() if (path / "config.json").exists()} | dict(given or {})
+
+
+def head_fingerprint(head: Head) -> str:
+    """16 hex digits over the config and the weights that a head was read from; empty if it was made in memory, or if its files
+    were changed since."""
+    parts = []
+    for path, size, changed in head.source:
+        now = path.stat() if path.exists() else None
+        if now is None or (now.st_size, now.st_mtime_ns) != (size, changed):
+            return ""
+        parts.append(f"{path.name} {hash_file(path.resolve(), size, changed)}")
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16] if parts else ""
+
+
+def _note_source(head: Head, paths: Sequence[Path]) -> Head:
+    """The head, which remembers the files that it was read from."""
+    stats = [(path, path.stat()) for path in paths]
+    head.source = tuple((path, x.st_size, x.st_mtime_ns) for path, x in stats)
+    return head
+
+
+def split_settings(reference: Path) -> tuple[Path, dict[str, str]]:
+    """The folder that a reference to heads names, and the settings behind its @: `DIR@norm_before_residual=true,...`.
+    A folder whose name holds an @ is itself. Raises LoadError for settings that are none."""
+    base, sign, words = str(reference).rpartition("@")
+    if not sign or not base or reference.exists() or "/" in words:
+        return reference, {}
+    pairs = [x.partition("=") for x in words.split(",")]
+    if not all(name.strip() and equals and value.strip() for name, equals, value in pairs):
+        raise LoadError(
+            f"{escape_unprintable(str(reference))}: what is behind the @ must be NAME=VALUE, such as norm_before_residual=true."
+        )
+    return Path(base), {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def unknown_head_remarks(model: Path) -> list[str]:
@@ -179,11 +213,17 @@ def read_heads(
 
 def load_head(folder: Path, spec: ModelSpec, wished: str, allow_pickle: bool = False) -> Head:
     """The net of one heads folder, ours or a published one, of the kind `wished`, in float32 on the CPU."""
+    folder, settings = split_settings(folder)
     keys = read_json(folder, "config.json")
     if keys is None:
         raise LoadError(f"{folder} has no config.json; give the folder of trained heads.")
     if "kind" not in keys:
-        return read_published(folder, keys, spec, wished, allow_pickle)
+        head, path = read_published(folder, keys, spec, wished, allow_pickle, settings)
+        return _note_source(head, [folder / "config.json", path])
+    if settings:
+        raise LoadError(
+            f"{folder} holds heads of ours, which take no settings; leave out what is behind the @."
+        )
     config = Config(keys)
     kind = config["kind"]
     if kind != wished:
@@ -208,8 +248,11 @@ def load_head(folder: Path, spec: ModelSpec, wished: str, allow_pickle: bool = F
         )
     head.threshold = _threshold(config, folder)
     _set_rotations(head, config, folder, spec)
+    _set_windows(head, config, folder)
+    _set_layer_ids(head, config, folder, spec)
     head.remarks = unread_key_remarks(config, str(folder), "the heads are read all the same", NOTES)
-    return head
+    head.readings = key_readings(config, NOTES)
+    return _note_source(head, [folder / "config.json", folder / "model.safetensors"])
 
 
 def _set_rotations(head: Head, config: Config, folder: Path, spec: ModelSpec) -> None:
@@ -224,8 +267,38 @@ def _set_rotations(head: Head, config: Config, folder: Path, spec: ModelSpec) ->
         table = Config({"rope_parameters": given[name]}, f"rotations.{name}.")
         config.join(table)
         parts[name].rope = read_rope(
-            table, str(folder), parts[name].rope.theta, parts[name].rope.dim, spec.max_positions
+            table, str(folder), parts[name].rope.theta, parts[name].rope.dim, spec.max_positions, partial=True
         )
+
+
+def _set_windows(head: Head, config: Config, folder: Path) -> None:
+    """Set the windows that a config gives next to the shape, by the part of the net."""
+    given = config.get("windows", Config({}))
+    parts = {name: part for name, part in head.named_modules() if isinstance(part, RotaryPart)}
+    if not isinstance(given, Config) or not set(given) <= set(parts):
+        raise LoadError(
+            f"{folder}: windows must be whole numbers for {', '.join(parts) or 'no part'}; train the heads again."
+        )
+    for name, window in given.items():
+        if type(window) is not int or not 0 < window <= 1 << 24:
+            raise LoadError(
+                f"{folder}: windows.{name} = {str(window)[:40]} must be a whole number above 0; train the heads again."
+            )
+        parts[name].window = window
+
+
+def _set_layer_ids(head: Head, config: Config, folder: Path, spec: ModelSpec) -> None:
+    """Set the layers of the target that an EAGLE-3 head reads, where its config names them."""
+    ids = config.get("layer_ids")
+    if ids is None:
+        return
+    good = isinstance(ids, list) and all(type(x) is int and 0 <= x <= spec.n_layers for x in ids)
+    if not isinstance(head, Eagle3Layer) or not good or len(ids) != head.shape["states"]:
+        raise LoadError(
+            f"{folder}: layer_ids = {str(ids)[:40]} must name as many layers of {spec.name} as the head reads states; train "
+            "the heads again."
+        )
+    head.layer_ids = tuple(ids)
 
 
 def _shape(config: Config, folder: Path, spec: ModelSpec) -> dict[str, int]:
@@ -308,10 +381,20 @@ def write_head(head: Head, folder: Path, notes: Mapping[str, Any] | None = None)
     config: dict[str, Any] = {"kind": head.kind, "shape": head.shape, "target": head.made_for}
     config |= {"rates": [list(x) for x in head.rates]}
     config |= {} if head.threshold is None else {"threshold": head.threshold}
-    parts = ((name, part.rope) for name, part in head.named_modules() if isinstance(part, RotaryPart))
-    plain = Rope(head.shape.get("theta", THETA))
-    if rotations := {name: rope_table(x) for name, x in parts if x != replace(plain, dim=x.dim)}:
-        config["rotations"] = rotations
+    parts = {name: part for name, part in head.named_modules() if isinstance(part, RotaryPart)}
+    plain, widths = (
+        Rope(head.shape.get("theta", THETA)),
+        {name: part.sizes[2] for name, part in parts.items()},
+    )
+    turned = {
+        name: part.rope for name, part in parts.items() if part.rope != replace(plain, dim=widths[name])
+    }
+    if turned:
+        config["rotations"] = {name: rope_table(x, widths[name]) for name, x in turned.items()}
+    if windows := {name: part.window for name, part in parts.items() if part.window}:
+        config["windows"] = windows
+    if isinstance(head, Eagle3Layer) and head.layer_ids is not None:
+        config["layer_ids"] = list(head.layer_ids)
     tensors = {name: x.detach().to("cpu", torch.bfloat16).contiguous() for name, x in head.tensors().items()}
     (folder / "model.safetensors.partial").write_bytes(save(tensors, {"format": "pt"}))
     (folder / "config.json.partial").write_text(json.dumps({**config, **(notes or {})}, indent=2) + "\n")

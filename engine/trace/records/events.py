@@ -78,7 +78,8 @@ Piece = str | list[str]
 class Header:
     """The first record: everything needed to repeat the run, and to read the others.
 
-    model:   the target: ModelSpec.record() and `fingerprint` (hash of config and weights)
+    model:   the target: ModelSpec.record() and `fingerprint` (hash of config and weights); with draft heads also
+             `head_fingerprints`: the same of each head that the method reads, by kind
     lanes:   role -> the same for further models ("draft": ...), with `dtype` if it is another one than the target's
     method:  kind -> {"name": ..., knob: value, ...}; a chain of samplers has "stages": [...]
     parts:   kind -> the part's description of itself (`engine/trace/records/parts.py`)

@@ -45,7 +45,7 @@ class DraftAttention(RotaryPart):
 
     joins = ("q", "k", "v")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         d: int,
         n_heads: int,

@@ -6,21 +6,23 @@ family is a file here with one function: from the tensors, checked, to our net.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from decodescope.engine.core.spec import ModelSpec
 
-from ...checkpoint.folder import LoadError, read_json
-from ...checkpoint.keys import GENERATION, Config, unread_key_remarks
+from ...checkpoint.folder import LoadError, escape_unprintable, read_json
+from ...checkpoint.keys import GENERATION, HARMLESS, Config, key_readings, unread_key_remarks
 from ...checkpoint.weights import frequency_remarks
 from ..base import Head, RotaryPart
-from .eagle import STEMS, convert_eagle, convert_eagle3
+from .eagle import STEMS, convert_eagle, convert_speculators_eagle
+from .eagle3 import SGLANG, convert_eagle3, convert_speculators_eagle3
 from .hydra import convert_hydra
 from .medusa import convert_medusa
 from .published_folder import PublishedFolder, file_of, open_tensors
+from .speculators import KEY, LAYER, UNREADABLE, layer_table, unreadable_reason
 
 
 @dataclass(frozen=True)
@@ -29,17 +31,18 @@ class PublishedFamily:
 
     title: what a refusal calls such heads;  stems: names of the file of weights, without suffix
     convert: our net around the tensors; raises LoadError where they do not fit the target
-    says: an entry that config.json must have; empty: none
     harmless: keys of its config.json that change no number of such heads, in addition to those of `keys.HARMLESS`
     """
 
     title: str
     stems: tuple[str, ...]
     convert: Callable[[PublishedFolder], Head]
-    says: str = ""
     harmless: tuple[str, ...] = ()
 
 
+SETTINGS = "norm_before_residual=true|false and layer_ids=inputs|outputs"
+# the same keys inside the table of the layers, which speculators writes out of the whole config of a model
+AROUND = tuple(f"{LAYER}.{x}" for x in HARMLESS)
 # the config's values for the target; such heads read its last states
 TARGET = (
     "attention_bias",
@@ -63,69 +66,132 @@ TARGET = (
 FAMILIES: dict[str, PublishedFamily] = {
     "medusa": PublishedFamily("Medusa heads", ("medusa_lm_head",), convert_medusa, harmless=TARGET),
     "hydra": PublishedFamily("Hydra heads", ("hydra_lm_head",), convert_hydra, harmless=TARGET),
-    "eagle3": PublishedFamily("EAGLE-3 heads", STEMS, convert_eagle3, says="draft_vocab_size"),
+    "eagle3": PublishedFamily("EAGLE-3 heads", STEMS, convert_eagle3),
     "eagle": PublishedFamily(
         "EAGLE heads", STEMS, convert_eagle, harmless=("tie_word_embeddings",)
     ),  # the target's unembedding serves
 }
-# library -> keys of its layout, in which heads cannot be read
-LAYOUTS = {
-    "speculators": ("speculators_model_type", "speculators_config", "transformer_layer_config"),
-    "DFlash": ("dflash_config",),
+# the same of the library speculators, whose config names the kind
+SPECULATORS: dict[str, PublishedFamily] = {
+    "eagle3": PublishedFamily("EAGLE-3 heads", STEMS, convert_speculators_eagle3, harmless=AROUND),
+    "eagle": PublishedFamily(
+        "EAGLE heads", STEMS, convert_speculators_eagle, harmless=(*AROUND, f"{LAYER}.tie_word_embeddings")
+    ),
 }
 WRAPPED = ("eagle", "eagle3", "medusa", "mlp_speculator")  # a model_type of configs of vLLM's own layout
 
 
+@dataclass(frozen=True)
+class HeadLayout:
+    """What a folder of published heads was recognised as. library: the project that writes this layout;  kind: of our heads"""
+
+    library: str
+    kind: str
+    family: PublishedFamily
+
+
 def published_kind(folder: Path) -> str | None:
-    """The kind of the published heads in a folder; None: none that we know."""
-    config = read_json(folder, "config.json") or {}
-    fits = (
-        kind
-        for kind, x in FAMILIES.items()
-        if file_of(folder, x.stems) is not None and (not x.says or x.says in config)
-    )
-    return next(fits, None)
+    """The kind of the published heads in a folder; None: none that we know. Raises LoadError for those that cannot be read."""
+    layout = find_layout(folder, read_json(folder, "config.json") or {})
+    return None if layout is None else layout.kind
 
 
-def _refuse_layout(folder: Path, config: dict[str, Any]) -> None:
-    """Raises LoadError for the layouts of libraries that keep other nets or names in the same files."""
-    layouts = [(who, key) for who, keys in LAYOUTS.items() for key in keys if key in config]
-    own = any(file_of(folder, x.stems) is not None for x in FAMILIES.values() if x.stems != STEMS)
-    if config.get("model_type") in WRAPPED and not own:
-        layouts.append(("vLLM", f"model_type = {config['model_type']}"))
-    if layouts:
-        who, key = layouts[0]
+def find_layout(folder: Path, config: Mapping[str, Any]) -> HeadLayout | None:
+    """The layout of a folder, by its config and the names of its files and tensors; None: none that we know.
+
+    In this order: speculators says so itself; DFlash is refused; an EAGLE-3 head shows by its architecture, its draft
+    vocabulary or the name of its layer; then the forms of EAGLE-1, Medusa and Hydra. Raises LoadError for what is recognised
+    and cannot be read.
+    """
+    if KEY in config:
+        reason = unreadable_reason(config[KEY])
+        if reason is not None:
+            raise LoadError(f"{folder} holds {escape_unprintable(reason)}.")
+        kind = str(config[KEY])
+        if file_of(folder, STEMS) is None:
+            raise LoadError(f"{folder} has no {STEMS[0]}.safetensors; download it again.")
+        return HeadLayout("speculators", kind, SPECULATORS[kind])
+    architectures = config.get("architectures")
+    named = [str(x) for x in architectures] if isinstance(architectures, list) else []
+    if "dflash_config" in config or any("dflash" in x.lower() for x in named):
+        raise LoadError(f"{folder} holds {UNREADABLE['dflash']}.")
+    fits = (kind for kind, x in FAMILIES.items() if file_of(folder, x.stems) is not None)
+    kind = next(fits, "")
+    if not kind:
+        return None
+    _refuse_part_of_layout(folder, config)
+    if FAMILIES[kind].stems != STEMS:
+        return HeadLayout("the authors", kind, FAMILIES[kind])
+    if config.get("model_type") in WRAPPED:
         raise LoadError(
-            f"{folder} is in the layout of the library {who} ({key} in its config.json), which cannot be read; give "
-            "heads in the layout of their authors."
+            f"{folder} is in the layout of vLLM (model_type = {config['model_type']} in its config.json), which cannot be "
+            "read; give heads in the layout of their authors or of speculators."
+        )
+    third = config.get("draft_vocab_size") is not None or SGLANG in named or _has_midlayer(folder)
+    kind = "eagle3" if third else "eagle"
+    return HeadLayout("SGLang" if SGLANG in named else "the authors", kind, FAMILIES[kind])
+
+
+def _has_midlayer(folder: Path) -> bool:
+    """Whether the tensors in a folder are named as EAGLE-3's are; a pickle file is not opened for that."""
+    path = file_of(folder, STEMS)
+    if path is None or path.suffix != ".safetensors":
+        return False
+    with open_tensors(path) as tensors:
+        return any(x.startswith("midlayer.") or ".hidden_norm." in x for x in tensors.shapes)
+
+
+def _refuse_part_of_layout(folder: Path, config: Mapping[str, Any]) -> None:
+    """Raises LoadError for a config of speculators without the key that names the kind of its head."""
+    odd = next((x for x in (LAYER, "speculators_config") if x in config), None)
+    if odd is not None:
+        raise LoadError(
+            f"{folder} gives {odd} in its config.json and no {KEY}, which says what kind of head it is; add it, or download it "
+            "again."
         )
 
 
 def read_published(
-    folder: Path, config: dict[str, Any], spec: ModelSpec, wished: str, allow_pickle: bool = False
-) -> Head:
+    folder: Path,
+    config: dict[str, Any],
+    spec: ModelSpec,
+    wished: str,
+    allow_pickle: bool = False,
+    settings: Mapping[str, str] | None = None,
+) -> tuple[Head, Path]:
     """Our net of the kind `wished` around the heads in a folder, in float32 on the CPU. The files do not say which weights
-    of the target the heads were trained with, only its shape. Heads for other weights cost speed, but change no text."""
-    _refuse_layout(folder, config)
-    kind = published_kind(folder)
-    if kind is None:
+    of the target the heads were trained with, only its shape. Heads for other weights cost speed, but change no text.
+    settings: of its reference, behind the @.  -> the net, and its file of weights"""
+    layout = find_layout(folder, config)
+    if layout is None:
         names = ", ".join(f"{x.title} ({x.stems[0]}.safetensors)" for x in FAMILIES.values())
         raise LoadError(
             f"{folder} holds neither heads of ours (config.json says no kind) nor published ones: {names}."
         )
+    kind, family = layout.kind, layout.family
     if kind != wished:
         raise LoadError(
-            f"{folder} holds {FAMILIES[kind].title}, not heads of the kind {wished}; give it as {kind}={folder}."
+            f"{folder} holds {family.title}, not heads of the kind {wished}; give it as {kind}={folder}."
         )
-    path = file_of(folder, FAMILIES[kind].stems)
+    path = file_of(folder, family.stems)
     assert path is not None
     with open_tensors(path, allow_pickle) as tensors:
-        stored = PublishedFolder(folder, FAMILIES[kind].title, Config(config), spec, tensors)
-        head = FAMILIES[kind].convert(stored)
+        keys = Config(config)
+        layer = layer_table(keys) if layout.library == "speculators" else keys
+        stored = PublishedFolder(
+            folder, family.title, keys, spec, tensors, layer=layer, settings=dict(settings or {})
+        )
+        head = family.convert(stored)
         odd = frequency_remarks(
             tensors.frequencies, [x.rope for x in head.modules() if isinstance(x, RotaryPart)], str(folder)
         )
+    if stored.unread_settings:
+        raise LoadError(
+            f"{folder} knows no setting {stored.unread_settings[0][:40]!r}; EAGLE-3 heads know {SETTINGS}."
+        )
     then = "if they change the net, it drafts worse than its authors say"
-    harmless = (*FAMILIES[kind].harmless, *GENERATION)  # which old configs repeat; a head chooses no text
+    harmless = (*family.harmless, *GENERATION)  # which old configs repeat; a head chooses no text
     head.remarks = [*stored.remarks, *odd, *unread_key_remarks(stored.config, str(folder), then, harmless)]
-    return head
+    head.layout = layout.library
+    head.readings = key_readings(stored.config, harmless)
+    return head, path

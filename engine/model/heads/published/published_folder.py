@@ -20,6 +20,7 @@ from ...checkpoint.weights import FREQUENCIES, HEADER_BYTES, TENSORS, Checkpoint
 
 LARGEST = 1 << 24  # of a number in a config
 SUFFIXES = (".safetensors", ".pt", ".bin", ".pth")  # in this order
+EMBEDDING = "embed_tokens.weight"  # of a head that has one of its own
 CPU = torch.device("cpu")
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 WHOLE = (
@@ -52,7 +53,8 @@ class LayerMapping(NamedTuple):
 @dataclass
 class PublishedFolder:
     """A folder of published heads, opened. config: its config.json;  spec: the target's;  remarks: sentences about its
-    contents and how they were read"""
+    contents and how they were read;  layer: the table of `config` with the words of a model's config, or `config` itself
+    settings: what the reference asks for behind an @, by name;  usual_family: the model_type of a `layer` that gives none"""
 
     folder: Path
     title: str
@@ -60,6 +62,40 @@ class PublishedFolder:
     spec: ModelSpec
     tensors: TensorReader
     remarks: list[str] = field(default_factory=list)
+    layer: Config = field(default=None)  # type: ignore[assignment] # set below
+    settings: dict[str, str] = field(default_factory=dict)
+    usual_family: str = "llama"
+
+    def __post_init__(self) -> None:
+        self.layer = self.config if self.layer is None else self.layer
+        self._open_settings = set(self.settings)
+
+    @property
+    def family(self) -> str:
+        """The model_type of the layer."""
+        return str(self.layer.get("model_type") or self.usual_family)
+
+    @property
+    def embedding_shape(self) -> dict[str, Shape]:
+        """The tensor of an own embedding, which may be in the file."""
+        return {EMBEDDING: (self.spec.vocab, self.spec.d_model)}
+
+    @property
+    def unread_settings(self) -> list[str]:
+        """The settings that nothing has asked for, in order."""
+        return sorted(self._open_settings)
+
+    def setting(self, name: str, values: Sequence[str]) -> str | None:
+        """The setting `name` of the reference, one of `values`; None if it is not given."""
+        self._open_settings.discard(name)
+        value = self.settings.get(name)
+        if value is not None and value not in values:
+            raise self.refusal(f"is given {name}={value[:40]}, which must be {' or '.join(values)}.")
+        return value
+
+    def remark(self, what: str, whose: str = "The config.json of ") -> None:
+        """Add a remark: the folder, and `what` is said about it."""
+        self.remarks.append(escape_unprintable(f"{whose}{self.folder} {what}"))
 
     @property
     def shapes(self) -> dict[str, Shape]:
@@ -112,9 +148,9 @@ class PublishedFolder:
             )
         return x
 
-    def positive_number(self, name: str, usual: float, most: float) -> float:
+    def positive_number(self, name: str, usual: float, most: float, config: Config | None = None) -> float:
         """A number of the config above 0 and up to `most`; `usual` if it is missing or null."""
-        x = self.config.get(name)
+        x = (self.config if config is None else config).get(name)
         x = usual if x is None else x
         if isinstance(x, bool) or not isinstance(x, int | float) or not 0 < x <= most:
             raise self.refusal(
@@ -129,9 +165,9 @@ class PublishedFolder:
             raise self.refusal(f"says {name} = {str(x)[:40]}, which must be true or false.")
         return usual if x is None else x
 
-    def table(self, name: str) -> Config:
+    def table(self, name: str, config: Config | None = None) -> Config:
         """A table of the config; empty where there is none."""
-        x = self.config.get(name)
+        x = (self.config if config is None else config).get(name)
         if x is not None and not isinstance(x, Config):
             raise self.refusal(f"says {name} = {str(x)[:40]}, which must be a table.")
         return Config({}) if x is None else x

@@ -1,0 +1,75 @@
+"""The layout of vllm-project/speculators: which kinds of drafts it knows, and what its config says around the net."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...checkpoint.config import FAMILIES as MODEL_FAMILIES
+from ...checkpoint.keys import Config
+from .published_folder import PublishedFolder
+
+KEY = "speculators_model_type"
+LAYER = "transformer_layer_config"
+# speculators_model_type -> why such a draft cannot be read here, and what to do instead
+UNREADABLE = {
+    "peagle": "a P-EAGLE head, which guesses all tokens of a draft in one pass from masks, and no drafter here does that; "
+    "give an eagle3 head",
+    "dflash": "a DFlash draft, which fills a block of masks in one pass, and no drafter here does that; give an eagle3 head",
+    "dspark": "a DSpark draft, which fills a block of masks in one pass and corrects it, and no drafter here does that; "
+    "give an eagle3 head",
+    "mtp": "layers that the target was trained with (multi-token prediction), and no drafter here reads those; give an "
+    "eagle3 head",
+    "mlp": "an MLP speculator with embeddings and vocabulary matrices of its own, and the net mlp_speculator here reads the "
+    "target's; train one with decodescope train head mlp_speculator",
+    "independent": "a draft model of its own and no head; give it as --draft FOLDER with --drafter draft_model",
+}
+READABLE = ("eagle", "eagle3")
+
+
+def unreadable_reason(kind: Any) -> str | None:
+    """Why a draft of this speculators_model_type cannot be read, in words that follow "holds"; None if it can."""
+    if kind in READABLE:
+        return None
+    known = ", ".join((*READABLE, *UNREADABLE))
+    return UNREADABLE.get(
+        str(kind), f"a draft of the unknown type {str(kind)[:40]!r} ({KEY}); the known ones are {known}"
+    )
+
+
+def layer_table(config: Config) -> Config:
+    """The table that describes the layers; empty where there is none, so that all is as in its class."""
+    table = config.get(LAYER)
+    return table if isinstance(table, Config) else Config({})
+
+
+def read_speculators(stored: PublishedFolder) -> None:
+    """Read what the config says about the head as a whole; remarks where it was made for another target."""
+    kind = stored.config[KEY]
+    if stored.config.get(LAYER) is not None:
+        stored.table(LAYER)
+    stored.expect({"model_type": ("llama", "qwen3") if kind == "eagle3" else ("llama",)}, stored.layer)
+    table = stored.table("speculators_config")
+    stored.expect({"algorithm": (kind,)}, table)
+    table.skip(
+        "proposal_methods", "default_proposal_method"
+    )  # how long drafts are, which the drafter's knobs say
+    verifier = stored.table("verifier", table)
+    made_for, spec = verifier.get("name_or_path"), stored.spec
+    if isinstance(made_for, str) and _last_name(made_for) != _last_name(spec.name):
+        stored.remark(
+            f"says that it was made for {made_for[:60]} (verifier), and this target is called {spec.name[:60]}: if that is "
+            "another model, its guesses are worse."
+        )
+    family, architectures = MODEL_FAMILIES.get(spec.family), verifier.get("architectures")
+    if architectures and family is not None and architectures != [family.architecture]:
+        stored.remark(
+            f"says that its target is a {str(architectures)[:60]} (verifier), and {spec.name[:60]} is a {family.architecture}: "
+            "its guesses may be worse."
+        )
+
+
+def _last_name(path: str) -> str:
+    """The last part of a name or path, without transforms and adapters, as names are compared."""
+    return (
+        path.partition("@")[0].partition("+")[0].rstrip("/\\").replace("\\", "/").rpartition("/")[2].lower()
+    )
