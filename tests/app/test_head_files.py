@@ -101,3 +101,40 @@ def test_what_of_a_head_is_not_read_is_told_in_text_and_json(
         "its file of weights has 2: the file counts."
     )
     assert "gives medusa_fc_bias = True, which is not read: if they change the net, it drafts worse" in named
+
+
+def test_a_folder_of_heads_is_shown_with_every_key_of_its_config(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["models", "show", str(SHIPPED / "lab" / "heads" / "eagle3"), "--json"]) == 0
+    ours = json.loads(capsys.readouterr().out)
+    assert ours["kind"] == "eagle3" and ours["layout"] == "decodescope" and ours["made_for"]
+    assert main(["models", "show", str(folder / "tensors"), "--json"]) in (0, 2)
+    capsys.readouterr()
+    assert main(["models", "show", str(SHIPPED / "lab" / "heads" / "eagle3")]) == 0
+    text = capsys.readouterr().out
+    assert "shape.n_heads" in text and "used" in text and "changes no number" in text
+
+
+def test_heads_are_named_by_hub_id_too(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An id is fetched as a model's is; what the hub refuses is one sentence."""
+    import huggingface_hub
+
+    asked: list[str] = []
+    monkeypatch.setattr(
+        huggingface_hub, "snapshot_download", lambda name, **_: asked.append(name) or str(folder / "tensors")
+    )
+    assert main([*RUN, "--drafter", "medusa", "--head", "medusa=someone/medusa-lab-draft"]) == 0
+    assert asked == ["someone/medusa-lab-draft"] and json.loads(capsys.readouterr().out)["drafted"] > 0
+
+    def gone(name: str, **_: object) -> str:
+        raise OSError("no network")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", gone)
+    assert main([*RUN, "--drafter", "medusa", "--head", "medusa=someone/medusa-lab-draft"]) == 2
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert (
+        "someone/medusa-lab-draft could not be fetched from the hub (OSError); give a folder of heads" in said
+    )

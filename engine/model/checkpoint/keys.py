@@ -128,6 +128,7 @@ class Config(Mapping[str, Any]):
         self._read: set[str] = set()
         self._tables: dict[str, Config] = {}
         self._joined: list[Config] = []
+        self.skipped: set[str] = set()  # full names of the keys that change nothing, as another key decides
 
     @property
     def entries(self) -> Mapping[str, Any]:
@@ -161,6 +162,7 @@ class Config(Mapping[str, Any]):
     def skip(self, *keys: str) -> None:
         """Count these keys as read: another key decides, so they change nothing."""
         self._read.update(keys)
+        self.skipped.update(f"{self._place}{x}" for x in keys)
 
     def agree(self, key: str, value: Any) -> None:
         """Count `key` as read if it repeats the `value` that was read elsewhere."""
@@ -221,6 +223,8 @@ def key_readings(config: Config, harmless: Collection[str] = ()) -> list[KeyRead
     why = {key: reason for reason, keys in REASONS.items() for key in keys}
 
     def use(key: str, value: Any) -> str:
+        if key in config.skipped:
+            return "changes no number: another key decides"
         if key not in unread:
             return "used" if value is not None else "unset"
         last = key.rpartition(".")[2]

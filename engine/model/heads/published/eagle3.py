@@ -133,6 +133,10 @@ def _read_tensors(
         tensors["own_embed"] = stored.take(EMBEDDING)
     if own:
         tensors["words.0.weight"] = tensors["words.0.weight"][ids.argsort()]  # our rows are sorted by id
+    elif _is_tied(stored) and not tied:
+        stored.remark(
+            "gives tie_word_embeddings = true, and its file has no embedding: the target's unembedding serves."
+        )
     elif tied:
         tensors["words.0.weight"] = tensors["own_embed"][ids.sort().values]
     tensors["mask"] = torch.zeros(vocab).index_fill_(0, ids, 1.0)
@@ -235,7 +239,7 @@ def _author_layer_ids(stored: PublishedFolder) -> tuple[int, ...] | None:
     key, ids = named[0]
     usual = list(fused_layers(stored.spec.n_layers)) if stored.spec.n_layers >= DEEP else []
     listed = ids if isinstance(ids, list) and all(type(x) is int for x in ids) else []
-    architectures = stored.config.get("architectures")
+    architectures = stored.config.entries.get("architectures")
     counted = "outputs" if isinstance(architectures, list) and SGLANG in architectures else "inputs"
     if usual and listed == usual:
         counted = "inputs"

@@ -42,7 +42,11 @@ class PublishedFamily:
 
 SETTINGS = "norm_before_residual=true|false and layer_ids=inputs|outputs"
 # the same keys inside the table of the layers, which speculators writes out of the whole config of a model
-AROUND = tuple(f"{LAYER}.{x}" for x in HARMLESS)
+AROUND = (
+    *(f"{LAYER}.{x}" for x in HARMLESS),
+    "speculators_config.proposal_methods",  # how long drafts are, which the drafter's knobs say
+    "speculators_config.default_proposal_method",
+)
 # the config's values for the target; such heads read its last states
 TARGET = (
     "attention_bias",

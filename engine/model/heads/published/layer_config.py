@@ -132,9 +132,15 @@ def read_windows(stored: PublishedFolder, layers: int) -> list[int]:
     config = stored.layer
     family, types = stored.family, config.get("layer_types")
     window = stored.number("sliding_window", 0, 1 << 24, config)
-    first = stored.number("max_window_layers", FEW_WINDOWED, 1 << 24, config)
-    qwen = family.startswith("qwen")
-    used = stored.flag("use_sliding_window", not qwen, config)
+    qwen, used, first = family.startswith("qwen"), True, FEW_WINDOWED
+    if not window or not qwen or types is not None:
+        config.skip("max_window_layers")
+    else:
+        first = stored.number("max_window_layers", FEW_WINDOWED, 1 << 24, config)
+    if not window:
+        config.skip("use_sliding_window")
+    elif qwen:
+        used = stored.flag("use_sliding_window", False, config)
     if types is None:
         sliding = [family == "mistral" or (qwen and i >= first) for i in range(layers)]
     else:

@@ -50,21 +50,18 @@ def read_speculators(stored: PublishedFolder) -> None:
     stored.expect({"model_type": ("llama", "qwen3") if kind == "eagle3" else ("llama",)}, stored.layer)
     table = stored.table("speculators_config")
     stored.expect({"algorithm": (kind,)}, table)
-    table.skip(
-        "proposal_methods", "default_proposal_method"
-    )  # how long drafts are, which the drafter's knobs say
     verifier = stored.table("verifier", table)
     made_for, spec = verifier.get("name_or_path"), stored.spec
     if isinstance(made_for, str) and _last_name(made_for) != _last_name(spec.name):
         stored.remark(
-            f"says that it was made for {made_for[:60]} (verifier), and this target is called {spec.name[:60]}: if that is "
-            "another model, its guesses are worse."
+            f"says that it was made for {made_for[:60]} (verifier.name_or_path), and this target is called "
+            f"{spec.name[:60]}: if that is another model, its guesses are worse."
         )
     family, architectures = MODEL_FAMILIES.get(spec.family), verifier.get("architectures")
     if architectures and family is not None and architectures != [family.architecture]:
         stored.remark(
-            f"says that its target is a {str(architectures)[:60]} (verifier), and {spec.name[:60]} is a {family.architecture}: "
-            "its guesses may be worse."
+            f"says that its target is a {str(architectures)[:60]} (verifier.architectures), and {spec.name[:60]} is a "
+            f"{family.architecture}: its guesses may be worse."
         )
 
 

@@ -1,0 +1,504 @@
+"""Draft heads in the layouts that people ship: each equals its project's formulas, and no key of a config is passed over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toys
+from drafting import feature_of
+from eagle_reference import ReferenceEagle, ReferenceEagle3, greedy_chain
+from safetensors.torch import load_file, save_file
+
+from decodescope.engine import Session
+from decodescope.engine.model.checkpoint.folder import LoadError
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.heads.base import Head
+from decodescope.engine.model.heads.describe import describe_heads, is_head_folder
+from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer, fused_layers
+from decodescope.engine.model.heads.files import head_fingerprint, load_head, write_head
+from decodescope.engine.model.heads.published.layer_config import CLASS_DEFAULTS
+
+D, V, H, G, W, FF = (
+    32,
+    13,
+    4,
+    2,
+    8,
+    20,
+)  # width, ids, query heads, KV heads, width of a head, of the feed-forward block
+SPEC = toys.toy_spec(n_layers=6, heads=())
+DEEP = toys.toy_spec(n_layers=16, heads=())
+KEPT = [1, 2, 5, 6, 11, 12]
+IDS = "eagle_aux_hidden_state_layer_ids"
+LAYER = dict(
+    model_type="llama", hidden_size=D, intermediate_size=FF, num_attention_heads=H, num_key_value_heads=G, head_dim=W,
+    num_hidden_layers=1, vocab_size=V, rms_norm_eps=1e-6, hidden_act="silu", max_position_embeddings=SPEC.max_positions,
+    attention_bias=False, mlp_bias=False, rope_parameters={"rope_type": "default", "rope_theta": 500.0},
+)  # fmt: skip
+COMMON = dict(
+    use_cache=True, initializer_range=0.02, bos_token_id=1, transformers_version="5.0.0", dtype="bfloat16"
+)
+
+
+def authors(**changes: Any) -> dict[str, Any]:
+    """A config as SGLang's SpecForge writes it."""
+    base = {**LAYER, **COMMON, "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": len(KEPT)}
+    return {**base, "eagle_config": {IDS: [0, 2, 4]}, "tie_word_embeddings": False, **changes}
+
+
+def speculators(kind: str = "eagle3", layer: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """A config as speculators writes it."""
+    around = {
+        "algorithm": kind, "default_proposal_method": "greedy",
+        "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 3}],
+        "verifier": {"name_or_path": "someone/toy", "architectures": ["LlamaForCausalLM"]},
+    }  # fmt: skip
+    own = {"architectures": ["Speculator"], "speculators_config": around, "speculators_model_type": kind}
+    own |= {"speculators_version": "0.4.0", "transformers_version": "5.0.0"}
+    if kind == "eagle3":
+        own |= {
+            "draft_vocab_size": len(KEPT),
+            "norm_before_residual": False,
+            "norm_before_fc": False,
+            IDS: [1, 3, 5],
+        }
+        own |= {
+            "fc_norm": False,
+            "norm_output": False,
+            "embed_requires_grad": False,
+            "target_hidden_size": None,
+        }
+    else:
+        own |= {
+            "fusion_bias": False,
+            "layernorms": False,
+            "transformer_layer_architecture": "LlamaDecoderLayer",
+        }
+    return {**own, "transformer_layer_config": {**LAYER, **COMMON, **(layer or {})}, **changes}
+
+
+def layer_shapes(place: str, width: int, layer: dict[str, Any], norms: bool) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a decoder layer without the norms before its attention."""
+    attention = {"q": (H * W, width), "k": (G * W, width), "v": (G * W, width), "o": (D, H * W)}
+    mlp = {"gate": (FF, D), "up": (FF, D), "down": (D, FF)}
+    shapes = {f"{place}.self_attn.{x}_proj.weight": shape for x, shape in attention.items()}
+    shapes |= {f"{place}.mlp.{x}_proj.weight": shape for x, shape in mlp.items()}
+    if layer.get("attention_bias"):
+        shapes |= {f"{place}.self_attn.{x}_proj.bias": shape[:1] for x, shape in attention.items()}
+    if layer.get("mlp_bias"):
+        shapes |= {f"{place}.mlp.{x}_proj.bias": shape[:1] for x, shape in mlp.items()}
+    shapes |= {f"{place}.self_attn.{x}_norm.weight": (W,) for x in "qk"} if norms else {}
+    return shapes | {f"{place}.post_attention_layernorm.weight": (D,)}
+
+
+def eagle3_shapes(
+    config: dict[str, Any], first: str, states: int, drop: tuple[str, ...]
+) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of an EAGLE-3 head with this config."""
+    layer = config.get("transformer_layer_config", config)
+    flags = {**config, **config.get("eagle_config", {})}
+    qwen = layer.get("model_type", "qwen3") == "qwen3"
+    shapes = layer_shapes(first, 2 * D, layer, qwen) | {
+        f"{first}.{x}.weight": (D,) for x in ("hidden_norm", "input_layernorm")
+    }
+    for i in range(1, layer["num_hidden_layers"]):
+        shapes |= layer_shapes(f"layers.{i}", D, layer, qwen) | {f"layers.{i}.input_layernorm.weight": (D,)}
+    shapes |= {
+        "fc.weight": (D, states * D),
+        "norm.weight": (D,),
+        "lm_head.weight": (config["draft_vocab_size"] or V, D),
+    }
+    shapes |= {"embed_tokens.weight": (V, D)}
+    shapes |= {"input_norm.weight": (states * D,)} if flags.get("norm_before_fc") else {}
+    shapes |= {f"fc_norm.{i}.weight": (D,) for i in range(states)} if flags.get("fc_norm") else {}
+    shapes |= {"fc.bias": (D,)} if config.get("bias") else {}
+    return {name: x for name, x in shapes.items() if name not in drop}
+
+
+def written(
+    folder: Path, config: dict[str, Any], shapes: dict[str, tuple[int, ...]], lists: tuple[str, ...]
+) -> Path:
+    """A folder with this config and random tensors; lists: which of d2t and t2d it has."""
+    g = torch.Generator().manual_seed(4)
+    tensors = {
+        name: torch.randn(shape, generator=g) * (shape[-1] ** -0.5 if len(shape) > 1 else 0.3)
+        for name, shape in shapes.items()
+    }
+    tensors = {name: x + 1 if "norm" in name else x for name, x in tensors.items()}
+    ids = torch.tensor(KEPT)
+    known = {"d2t": ids - torch.arange(len(KEPT)), "t2d": torch.isin(torch.arange(V), ids)}
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(tensors | {name: known[name] for name in lists}, folder / "model.safetensors")
+    return folder
+
+
+WINDOWED = {
+    "num_hidden_layers": 2,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "sliding_window": 3,
+}
+QWEN = {"model_type": "qwen3", "num_hidden_layers": 2}
+# name -> (config, layers of the target by their inputs, further words for `eagle3_folder`)
+EAGLE3: dict[str, tuple[dict[str, Any], list[int | str], dict[str, Any]]] = {
+    "authors": (authors(), [1, 3, 5], {}),
+    "authors: vLLM": (authors(architectures=["LlamaForCausalLM"], eagle_config={IDS: [0, 2, 4]}), [0, 2, 4], {}),
+    "authors: window": (authors(layer_types=["sliding_attention"], sliding_window=3), [1, 3, 5], {}),
+    "authors: part rotated": (authors(partial_rotary_factor=0.5), [1, 3, 5], {}),
+    "authors: scaled": (authors(rope_parameters={"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0}), [1, 3, 5], {}),
+    "authors: biases": (authors(attention_bias=True, mlp_bias=True, bias=True), [1, 3, 5], {}),
+    "authors: one state": (authors(eagle_config={IDS: [5], "norm_before_fc": True}), [6], {}),
+    "authors: two layers": (authors(num_hidden_layers=2), [1, 3, 5], {"first": "layers.0"}),
+    "authors: final feature": (authors(eagle_config={"use_aux_hidden_state": False}), ["final"], {"drop": ("fc.weight",)}),
+    "authors: target's rows": (authors(), [1, 3, 5], {"drop": ("lm_head.weight", "embed_tokens.weight")}),
+    "authors: tied": (authors(tie_word_embeddings=True), [1, 3, 5], {"drop": ("lm_head.weight",)}),
+    "speculators": (speculators(), [1, 3, 5], {}),
+    "speculators: Qwen": (speculators(layer=QWEN), [1, 3, 5], {}),
+    "speculators: five states": (speculators(**{IDS: [0, 1, 3, 5, 6], "fc_norm": True}), [0, 1, 3, 5, 6], {}),
+    "speculators: windows": (speculators(layer=WINDOWED), [1, 3, 5], {}),
+    "speculators: no t2d": (speculators(), [1, 3, 5], {"lists": ("d2t",)}),
+    "speculators: whole": (speculators(draft_vocab_size=V), [1, 3, 5], {"lists": ()}),
+    "speculators: norms": (
+        speculators(norm_before_residual=True, norm_before_fc=True, norm_output=True), [1, 3, 5], {}
+    ),
+    "speculators: by type": (
+        speculators(layer={**WINDOWED, "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 300.0},
+            "full_attention": {"rope_type": "default", "rope_theta": 9000.0},
+        }}), [1, 3, 5], {},
+    ),
+}  # fmt: skip
+
+
+def eagle3_folder(folder: Path, name: str, **changes: Any) -> Path:
+    """The folder of this variant."""
+    config, places, words = EAGLE3[name]
+    first = words.get("first", "layers.0" if "transformer_layer_config" in config else "midlayer")
+    shapes = eagle3_shapes(config, first, len(places), words.get("drop", ()))
+    return written(folder, {**config, **changes}, shapes, words.get("lists", ("d2t", "t2d")))
+
+
+EAGLE: dict[str, tuple[dict[str, Any], str, str]] = {
+    "authors": ({**LAYER, **COMMON, "architectures": ["LlamaForCausalLM"], "bias": True}, "fc", "layers.0"),
+    "authors: window": ({**LAYER, "bias": True, "layer_types": ["sliding_attention"], "sliding_window": 3}, "fc", "layers.0"),
+    "speculators": (speculators("eagle", fusion_bias=True), "fusion_fc", "transformer"),
+    "speculators: part rotated": (
+        speculators("eagle", {"partial_rotary_factor": 0.5}, fusion_bias=True), "fusion_fc", "transformer"
+    ),
+}  # fmt: skip
+
+
+def eagle_folder(folder: Path, name: str) -> Path:
+    config, fuse, place = EAGLE[name]
+    shapes = {f"{fuse}.weight": (D, 2 * D), f"{fuse}.bias": (D,), **layer_shapes(place, D, LAYER, False)}
+    return written(folder, config, shapes, ())
+
+
+def target(spec: Any = SPEC) -> Decoder:
+    return toys.decoder(spec, 3, torch.float64)
+
+
+def head_of(folder: Path, kind: str, decoder: Decoder) -> Head:
+    return load_head(folder, decoder.spec, kind).copy_to(dtype=torch.float64)
+
+
+def chain_logits(
+    head: Head, decoder: Decoder, states: list[torch.Tensor], text: list[int], length: int
+) -> torch.Tensor:
+    """The logits [length, V] of a chain of our net, with its cache: the text in two parts, then one slot after another."""
+    layer: Any = head
+    store, rows, table = layer.store(), [], layer.embedding(decoder)
+    with torch.inference_mode():
+        features = layer.enter(torch.cat(states, -1))
+        for part in (range(4), range(4, len(features))):
+            read = table[text[part.start + 1 : part.stop + 1]]
+            made = layer(features[part.start : part.stop][None], read[None], store.n, store)
+            store.commit(range(len(part)))
+        n = store.n
+        for k in range(length):
+            rows.append(layer.logits(made[0, -1:], decoder)[0])
+            token = int(rows[-1].argmax())
+            made = layer(made[:, -1:], table[[token]][None], n + k, store)
+    return torch.stack(rows)
+
+
+CASES = [("eagle3", x) for x in EAGLE3] + [("eagle", x) for x in EAGLE]
+
+
+@pytest.mark.parametrize(("kind", "name"), CASES, ids=[f"{x} {y}" for x, y in CASES])
+def test_a_head_computes_what_its_project_computes(kind: str, name: str, tmp_path: Path) -> None:
+    """Logits and greedy chains step by step, in a run and alone, as the file written out gives them; packed and written too."""
+    decoder = target()
+    folder = (eagle3_folder if kind == "eagle3" else eagle_folder)(tmp_path / "head", name)
+    places: list[int | str] = EAGLE3[name][1] if kind == "eagle3" else ["final"]
+    reference: Any = ReferenceEagle3 if kind == "eagle3" else ReferenceEagle
+    known = reference(folder, decoder.embed, decoder.unembed(torch.eye(D, dtype=torch.float64)).T)
+    head = head_of(folder, kind, decoder)
+    if isinstance(head, Eagle3Layer):
+        assert list(head.places(SPEC.n_layers)) == places
+
+    def states(text: list[int]) -> list[torch.Tensor]:
+        return [feature_of(text[:-1], (x,), decoder) for x in places]
+
+    text = [3, 5, 1, 7, 2, 2, 9, 4, 11, 0, 6]
+    logits = greedy_chain(known, states(text), text, 4)[1]
+    write_head(head, tmp_path / "ours")
+    again = load_head(tmp_path / "ours", SPEC, kind)
+    again.load_state_dict(head.state_dict(), strict=True, assign=True)  # our files keep bfloat16
+    for form in (head, head.pack_weights(), again):
+        assert torch.allclose(chain_logits(form, decoder, states(text), text, 4), logits, atol=1e-6)
+    decoder.heads, decoder.spec = {kind: head}, replace(SPEC, heads=(kind,))
+    settings = {"nodes": 4, "depth": 4, "width": 1}
+    method = toys.method(drafter=("eagle2" if kind == "eagle" else "eagle3", settings))
+    session = Session(toys.model(decoder), method, text, max_new_tokens=7)
+    session.start()
+    propose, drafts = session.drafter.propose, []
+    session.drafter.propose = lambda ctx: drafts.append(propose(ctx)) or drafts[-1]
+    while not session.is_done:
+        before = list(session.tokens)
+        session.step()
+        due = greedy_chain(known, states(before), before, len(drafts[-1].tokens))[0]
+        assert list(drafts[-1].tokens) == due
+    assert session.tokens[len(text) :] == toys.greedy_text(decoder, text, 7)
+
+
+def test_siblings_of_a_tree_see_what_a_chain_would_within_a_window(tmp_path: Path) -> None:
+    """A draft tree on a layer with a window smaller than the draft is deep has the scores of chains."""
+    folder = eagle3_folder(tmp_path / "head", "speculators: windows")
+    decoder = target()
+    head: Any = head_of(folder, "eagle3", decoder)
+    text = [3, 5, 1, 7, 2, 2, 9, 4]
+    states = [feature_of(text[:-1], (x,), decoder) for x in (1, 3, 5)]
+    table = head.embedding(decoder)
+    with torch.inference_mode():
+        features, store = head.enter(torch.cat(states, -1)), head.store()
+        root = head(features[None], table[text[1:]][None], 0, store)[:, -1:]
+        store.commit(range(len(features)))
+        ways = [[1, 6, 2, 5], [11, 12, 6, 1]]
+        made, visible = root.expand(1, 2, D), torch.zeros(2, 0, dtype=torch.bool)
+        for level in range(4):
+            visible = torch.cat([visible, torch.eye(2, dtype=torch.bool)], 1)
+            made = head(made, table[[way[level] for way in ways]][None], store.n, store, level, visible)
+        known = ReferenceEagle3(folder, decoder.embed, decoder.embed)
+        for way, row in zip(ways, made[0], strict=True):
+            f, read = known.enter(states), text[1:]
+            for token in [None, *way]:
+                read = read if token is None else [*read, token]
+                out = known.outputs(f, read)[-1:]
+                f = torch.cat([f, out])
+            assert torch.allclose(row, out[0], atol=1e-6)
+
+
+# ---- no key is passed over
+
+
+def flipped(value: Any) -> list[Any]:
+    """Other values in the place of one."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [value // 2 if value > 1 else value + 1]
+    if isinstance(value, float):
+        return [value * 2 + 0.5]
+    if isinstance(value, str):
+        return ["other"]
+    if isinstance(value, list):
+        ints = bool(value) and all(type(x) is int for x in value)
+        return [[*value[:-1], value[-1] - 1] if ints else ["other"]]
+    return [7]
+
+
+def flips(config: dict[str, Any], place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """(full name of a key, the config with another value there), for every key."""
+    for key, value in config.items():
+        if isinstance(value, dict) and value:
+            for name, inner in flips(value, f"{place}{key}."):
+                yield name, {**config, key: inner}
+        else:
+            for other in flipped(value):
+                yield f"{place}{key}", {**config, key: other}
+
+
+MORE = {
+    "logit_scale": 1.0,
+    "sliding_window": None,
+    "use_sliding_window": False,
+    "max_window_layers": 28,
+    "qkv_bias": False,
+}
+FLIPPED: dict[str, Callable[[Path], Path]] = {
+    **{f"eagle3 {x}": lambda folder, x=x: eagle3_folder(folder, x) for x in EAGLE3},
+    **{f"eagle {x}": lambda folder, x=x: eagle_folder(folder, x) for x in EAGLE},
+    "eagle3 more": lambda folder: eagle3_folder(folder, "authors", **MORE, num_aux_hidden_states=3, is_causal=True),
+    "eagle3 unknown": lambda folder: eagle3_folder(folder, "speculators", residual_multiplier=0.5, sliding_window=9),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FLIPPED)
+def test_every_key_of_a_config_counts_or_is_named(name: str, tmp_path: Path) -> None:
+    """With another value for any one key the head computes something else, or is refused, or the key is named."""
+    folder, decoder, kind = FLIPPED[name](tmp_path / "head"), target(), name.split()[0]
+    config = json.loads((folder / "config.json").read_text())
+    text = [3, 5, 1, 7, 2, 2, 9, 4, 11, 0, 6]
+    known_states = {x: feature_of(text[:-1], (x,), decoder) for x in (*range(SPEC.n_layers + 1), "final")}
+
+    def computed() -> tuple[torch.Tensor, Head]:
+        head = head_of(folder, kind, decoder)
+        places = head.places(SPEC.n_layers) if isinstance(head, Eagle3Layer) else ("final",)
+        states = [known_states[x] for x in places]
+        return chain_logits(head, decoder, states, text, 2), head
+
+    usual, silent, refused, other = computed()[0], [], 0, 0
+    for key, changed in flips(config):
+        (folder / "config.json").write_text(json.dumps(changed))
+        try:
+            logits, head = computed()
+        except LoadError as error:
+            assert str(error).endswith(".") and "\n" not in str(error)
+            refused += 1
+            continue
+        last = key.rpartition(".")[2]
+        uses = {x.key: x.use for x in head.readings}
+        named = any(last in x for x in head.remarks) or uses[key].startswith("changes no number")
+        other += not torch.equal(logits, usual)
+        if torch.equal(logits, usual) and not named:
+            silent.append((key, uses[key]))
+    assert silent == [] and refused > 5 and other > 1
+
+
+def test_every_tensor_is_used_or_named(tmp_path: Path) -> None:
+    """One tensor less or more is refused, but for those that may be left out, and what only training reads is named."""
+    for name in ("authors", "speculators: Qwen"):
+        folder = eagle3_folder(tmp_path / name.replace(":", ""), name)
+        tensors = load_file(folder / "model.safetensors")
+        spare = {"embed_tokens.weight", "t2d", "lm_head.weight"}
+        for lacking in tensors:
+            save_file({x: y for x, y in tensors.items() if x != lacking}, folder / "model.safetensors")
+            if lacking in spare:
+                load_head(folder, SPEC, "eagle3")
+                continue
+            with pytest.raises(LoadError):
+                load_head(folder, SPEC, "eagle3")
+        save_file(tensors | {"layers.9.mlp.up_proj.weight": torch.zeros(FF, D)}, folder / "model.safetensors")
+        with pytest.raises(LoadError, match=r"up_proj\.weight is missing, unknown"):
+            load_head(folder, SPEC, "eagle3")
+        save_file(tensors | {"verifier_norm.weight": torch.ones(D)}, folder / "model.safetensors")
+        remarks = load_head(folder, SPEC, "eagle3").remarks
+        assert any(
+            "holds verifier_norm.weight, which no EAGLE-3 head reads when it drafts" in x for x in remarks
+        )
+
+
+# ---- what a reference may say, and what is said of a folder
+
+
+def test_what_libraries_read_differently_can_be_tried_both_ways(tmp_path: Path) -> None:
+    config = speculators()
+    del config["norm_before_residual"]
+    shapes = eagle3_shapes(config, "layers.0", 3, ())
+    folder = written(tmp_path / "e", config, shapes, ("d2t", "t2d"))
+    head = load_head(folder, SPEC, "eagle3")
+    assert head.shape["norm_before_residual"] == 0
+    assert any(f"{folder}@norm_before_residual=true tries" in x for x in head.remarks)
+    tried = load_head(Path(f"{folder}@norm_before_residual=true"), SPEC, "eagle3")
+    assert tried.shape["norm_before_residual"] == 1 and tried.remarks == []
+    both = load_head(Path(f"{folder}@norm_before_residual=true,layer_ids=outputs"), SPEC, "eagle3")
+    assert isinstance(both, Eagle3Layer) and both.layer_ids == (2, 4, 6)
+    for words, says in {
+        "norm_before_residual=yes": "which must be true or false",
+        "other=1": "knows no setting 'other'",
+        "layer_ids": "must be NAME=VALUE",
+    }.items():
+        with pytest.raises(LoadError, match=says):
+            load_head(Path(f"{folder}@{words}"), SPEC, "eagle3")
+    write_head(head, tmp_path / "ours")
+    with pytest.raises(LoadError, match="take no settings"):
+        load_head(Path(f"{tmp_path / 'ours'}@layer_ids=inputs"), SPEC, "eagle3")
+
+
+def test_drafts_that_cannot_be_read_say_what_is_missing(tmp_path: Path) -> None:
+    for kind, says in {
+        "peagle": "guesses all tokens of a draft in one pass",
+        "dflash": "a DFlash draft",
+        "dspark": "a DSpark draft",
+        "mtp": "multi-token prediction",
+        "mlp": "an MLP speculator with embeddings",
+        "independent": "give it as --draft FOLDER",
+        "new": "a draft of the unknown type 'new'",
+    }.items():
+        folder = eagle3_folder(tmp_path / kind, "speculators", speculators_model_type=kind)
+        with pytest.raises(LoadError, match=says):
+            load_head(folder, SPEC, "eagle3")
+    folder = eagle3_folder(tmp_path / "arch", "authors", architectures=["DFlashDraftModel"])
+    with pytest.raises(LoadError, match="holds a DFlash draft"):
+        load_head(folder, SPEC, "eagle3")
+    folder = eagle3_folder(tmp_path / "bare", "authors", architectures=[], draft_vocab_size=None)
+    with pytest.raises(LoadError, match="shape than EAGLE-3 heads"):  # recognised by the name of its layer
+        load_head(folder, SPEC, "eagle3")
+
+
+def test_the_usual_three_layers_need_sixteen(tmp_path: Path) -> None:
+    folder = eagle3_folder(tmp_path / "e", "speculators", **{IDS: None})
+    head = load_head(folder, DEEP, "eagle3")
+    assert isinstance(head, Eagle3Layer) and head.places(16) == fused_layers(16) == (2, 8, 13)
+    with pytest.raises(LoadError, match="give an EAGLE-1 layer, or a head that names its layers"):
+        load_head(folder, SPEC, "eagle3")
+
+
+def test_class_defaults_are_those_of_transformers() -> None:
+    """speculators keeps of the layer's config what differs from its class; what it leaves out is read as the class has it."""
+    from transformers import LlamaConfig, Qwen3Config
+
+    for kind, made in (("llama", LlamaConfig()), ("qwen3", Qwen3Config())):
+        assert {key: getattr(made, key) for key in CLASS_DEFAULTS[kind]} == CLASS_DEFAULTS[kind]
+        assert made.rms_norm_eps == 1e-6 and made.rope_parameters["rope_theta"] == 10_000
+
+
+def test_a_head_that_was_made_for_another_target_says_so(tmp_path: Path) -> None:
+    config = speculators()
+    verifier = {"name_or_path": "someone/Other-8B", "architectures": ["Qwen3ForCausalLM"]}
+    around = {**config["speculators_config"], "verifier": verifier}
+    one, two = load_head(
+        eagle3_folder(tmp_path / "e", "speculators", speculators_config=around), SPEC, "eagle3"
+    ).remarks
+    assert "made for someone/Other-8B (verifier.name_or_path), and this target is called toy" in one
+    assert (
+        "its target is a ['Qwen3ForCausalLM'] (verifier.architectures), and toy is a LlamaForCausalLM" in two
+    )
+
+
+def test_the_header_has_a_hash_of_each_head_that_is_read(tmp_path: Path) -> None:
+    marks = []
+    for name in ("authors", "authors: vLLM"):
+        decoder = target()
+        head = head_of(
+            eagle3_folder(tmp_path / name.replace(":", ""), name), "eagle3", decoder
+        ).pack_weights()
+        decoder.heads, decoder.spec = {"eagle3": head, "eagle": head}, replace(SPEC, heads=("eagle3",))
+        method = toys.method(drafter=("eagle3", {"nodes": 4}))
+        header = Session(toys.model(decoder), method, toys.PROMPT, max_new_tokens=4).header
+        assert header.model["head_fingerprints"] == {"eagle3": head_fingerprint(head)}
+        plain = Session(toys.model(decoder), toys.method(), toys.PROMPT, max_new_tokens=4).header
+        assert "head_fingerprints" not in plain.model
+        marks.append(head_fingerprint(head))
+    assert len(set(marks)) == 2 and all(len(x) == 16 for x in marks)
+    (tmp_path / "authors" / "config.json").write_text("{}")
+    assert head_fingerprint(head_of(tmp_path / "authors vLLM", "eagle3", decoder)) == marks[1]
+
+
+def test_a_folder_of_heads_is_described_without_its_target(tmp_path: Path) -> None:
+    for kind, name in CASES:
+        folder = (eagle3_folder if kind == "eagle3" else eagle_folder)(
+            tmp_path / f"{kind}{name}".replace(":", ""), name
+        )
+        facts = describe_heads(folder)
+        assert is_head_folder(folder) and facts["kind"] == kind
+        assert len(facts["keys"]) > 10 and {"used"} <= {x["use"] for x in facts["keys"]}
+        if kind == "eagle3" and EAGLE3[name][1] != ["final"]:
+            assert facts["target_layers"] == EAGLE3[name][1]
