@@ -17,6 +17,7 @@ from .base import RotaryPart
 from .drafting.eagle3 import DEEP, Eagle3Layer
 from .files import NETS, load_head, split_settings
 from .published.families import find_layout
+from .published.published_folder import open_tensors
 from .published.speculators import KEY, layer_table
 
 MARKS = (
@@ -106,6 +107,22 @@ def _target_of_ours(config: Mapping[str, Any]) -> ModelSpec:
     )
 
 
+def _sizes_in_file(folder: Path) -> dict[str, int]:
+    """Width and ids of Medusa's and Hydra's heads, whose configs do not give them; empty of others."""
+    for name, block in (
+        ("medusa_lm_head", "0.0.linear.weight"),
+        ("hydra_lm_head", "hydra_mlp.0.0.linear.weight"),
+    ):
+        path = member_file(folder, f"{name}.safetensors")
+        if path is None:
+            continue
+        with open_tensors(path) as tensors:
+            rows = [x[0] for x in tensors.shapes.values() if x]
+            if block in tensors.shapes:
+                return {"hidden_size": tensors.shapes[block][0], "vocab_size": max(rows)}
+    return {}
+
+
 def _target_of_published(folder: Path, config: Mapping[str, Any]) -> ModelSpec:
     """A target of the shape that a published config names: its width, ids, heads and positions, and layers enough."""
     keys = Config(config)
@@ -118,6 +135,7 @@ def _target_of_published(folder: Path, config: Mapping[str, Any]) -> ModelSpec:
     qwen = KEY in config and layer.entries.get("model_type", "qwen3") == "qwen3"
     silent = {"hidden_size": 4096, "vocab_size": 151_936 if qwen else 32_000, "num_attention_heads": 32}
     usable = {x: y for x, y in words.items() if type(y) is int and 0 < y < 1 << 24}
+    silent |= _sizes_in_file(folder)
     shape: dict[str, Any] = {**silent, "intermediate_size": 1, "max_position_embeddings": 1, **usable}
     shape |= {"model_type": "llama", "num_hidden_layers": 1000, "num_key_value_heads": 1, "head_dim": 2}
     return spec_from_config(shape, "its target")

@@ -382,10 +382,8 @@ def write_head(head: Head, folder: Path, notes: Mapping[str, Any] | None = None)
     config |= {"rates": [list(x) for x in head.rates]}
     config |= {} if head.threshold is None else {"threshold": head.threshold}
     parts = {name: part for name, part in head.named_modules() if isinstance(part, RotaryPart)}
-    plain, widths = (
-        Rope(head.shape.get("theta", THETA)),
-        {name: part.sizes[2] for name, part in parts.items()},
-    )
+    plain = Rope(head.shape.get("theta", THETA))
+    widths = {name: part.sizes[2] for name, part in parts.items()}
     turned = {
         name: part.rope for name, part in parts.items() if part.rope != replace(plain, dim=widths[name])
     }

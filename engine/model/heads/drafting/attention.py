@@ -41,11 +41,11 @@ class LeadingStore(LayerStore):
 class DraftAttention(RotaryPart):
     """Causal attention with rotary positions; H query heads share H_kv KV heads. It reads states [B, T, width] (d, where
     `width` is 0) and gives [B, T, d]. bias: queries, keys and values have one;  theta: base of the rotation;  out_bias: the
-    output has a bias;  qk_norm: queries and keys are normed per head before they are rotated, with `eps` in the norm."""
+    output has a bias."""
 
     joins = ("q", "k", "v")
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         d: int,
         n_heads: int,
@@ -54,10 +54,7 @@ class DraftAttention(RotaryPart):
         width: int = 0,
         bias: bool = False,
         theta: int = THETA,
-        *,
         out_bias: bool = False,
-        qk_norm: bool = False,
-        eps: float = 1e-6,
     ) -> None:
         super().__init__()
         self.sizes, self.rope = (n_heads, n_kv_heads, head_dim), Rope(theta, head_dim)
@@ -65,10 +62,15 @@ class DraftAttention(RotaryPart):
         self.k = HeadLinear(width or d, n_kv_heads * head_dim, bias=bias)
         self.v = HeadLinear(width or d, n_kv_heads * head_dim, bias=bias)
         self.out = HeadLinear(n_heads * head_dim, d, bias=out_bias)
-        self.q_norm = nn.Parameter(torch.ones(head_dim)) if qk_norm else None
-        self.k_norm = nn.Parameter(torch.ones(head_dim)) if qk_norm else None
-        self.eps = eps
+        self.q_norm: nn.Parameter | None = None
+        self.k_norm: nn.Parameter | None = None
+        self.eps = 0.0  # of these two norms
         self._tables: dict[tuple[torch.dtype, torch.device], RopeTable] = {}
+
+    def norm_queries_and_keys(self, eps: float) -> None:
+        """Norm queries and keys per head before they are rotated, with `eps` in the norm."""
+        self.q_norm, self.k_norm = (nn.Parameter(torch.ones(self.sizes[2])) for _ in range(2))
+        self.eps = eps
 
     def store(self, further: Sequence[LayerStore] = ()) -> LayerStore:
         """An empty store for keys and values of one sequence, which takes those of `further` layers along."""

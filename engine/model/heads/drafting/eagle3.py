@@ -101,10 +101,11 @@ class Eagle3Layer(PairHead):
         self.first, self.second = nn.Parameter(torch.ones(d)), nn.Parameter(torch.ones(d))  # norms of e and f
 
         def attention(width: int) -> DraftAttention:
-            return DraftAttention(
-                d, n_heads, n_kv_heads, head_dim, width, bool(qkv_bias), theta,
-                out_bias=bool(out_bias), qk_norm=bool(qk_norm), eps=self.eps,
-            )  # fmt: skip
+            sizes = (d, n_heads, n_kv_heads, head_dim, width)
+            part = DraftAttention(*sizes, bias=bool(qkv_bias), theta=theta, out_bias=bool(out_bias))
+            if qk_norm:
+                part.norm_queries_and_keys(self.eps)
+            return part
 
         self.attention = attention(2 * d)
         self.block = GatedBlock(d, d_ff, self.eps, bool(mlp_bias))

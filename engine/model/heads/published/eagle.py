@@ -48,10 +48,8 @@ def _read_layer(stored: PublishedFolder, sizes: LayerSizes, fuse: str, place: st
     tensors["fuse.weight"] = tensors["fuse.weight"].roll(d, 1)  # [e; f] -> [f; e]
     shape = sizes.shape | dict(plain=1, unbiased=int(not biased), qkv_bias=int(qkv))
     if EMBEDDING in stored.shapes:
-        shape, tensors = (
-            shape | {"own_embed": stored.spec.vocab},
-            tensors | {"own_embed": stored.take(EMBEDDING)},
-        )
+        shape |= {"own_embed": stored.spec.vocab}
+        tensors |= {"own_embed": stored.take(EMBEDDING)}
     head = EagleLayer.from_tensors(shape, tensors)
     set_rotation(head, sizes.rope, [window])
     return head

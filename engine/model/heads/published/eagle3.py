@@ -170,8 +170,8 @@ def _mappings(
 
 def _parts_in_file(stored: PublishedFolder, name: str) -> dict[str, int]:
     """Which biases and norms the layer `name` has, by its tensors, which the config has to agree with."""
-    found = {"qkv": "self_attn.q_proj.bias", "out": "self_attn.o_proj.bias", "mlp": "mlp.up_proj.bias"}
-    has = {x: f"{name}.{tensor}" in stored.shapes for x, tensor in found.items()}
+    tensors = {"qkv": "self_attn.q_proj.bias", "out": "self_attn.o_proj.bias", "mlp": "mlp.up_proj.bias"}
+    has = {x: f"{name}.{tensor}" in stored.shapes for x, tensor in tensors.items()}
     has["norms"] = f"{name}.self_attn.q_norm.weight" in stored.shapes
     fuse, config = "fc.bias" in stored.shapes, stored.layer
     stored.expect({"attention_bias": (has["qkv"] or has["out"],), "qkv_bias": (has["qkv"],)}, config)

@@ -59,7 +59,8 @@ def class_defaults(stored: PublishedFolder) -> dict[str, int]:
 
 def read_sizes(stored: PublishedFolder) -> LayerSizes:
     """The sizes of the layer in its config, as far as all kinds have them, and its rotation."""
-    config, spec, silent = stored.layer, stored.spec, class_defaults(stored)
+    config, spec = stored.layer, stored.spec
+    silent = class_defaults(stored)
     d = spec.d_model
     width = stored.number("hidden_size", silent.get("hidden_size", d), MOST, config)
     if width != d:
@@ -132,7 +133,8 @@ def read_windows(stored: PublishedFolder, layers: int) -> list[int]:
     config = stored.layer
     family, types = stored.family, config.get("layer_types")
     window = stored.number("sliding_window", 0, 1 << 24, config)
-    qwen, used, first = family.startswith("qwen"), True, FEW_WINDOWED
+    qwen = family.startswith("qwen")
+    used, first = True, FEW_WINDOWED
     if not window or not qwen or types is not None:
         config.skip("max_window_layers")
     else:
@@ -176,7 +178,8 @@ def decoder_layer(
     ours: what our names begin with;  has: whether there are biases (`qkv`, `out`, `mlp`) and norms of queries and keys
     (`norms`)
     """
-    d, d_ff, head_dim = shape["d"], shape["d_ff"], shape["head_dim"]
+    d, d_ff = shape["d"], shape["d_ff"]
+    head_dim = shape["head_dim"]
     q, kv = shape["n_heads"] * head_dim, shape["n_kv_heads"] * head_dim
     heads = {"q": q, "k": kv, "v": kv}
     layers = [
