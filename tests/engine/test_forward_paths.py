@@ -18,6 +18,7 @@ from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.model.attention import dispatch
 from decodescope.engine.model.forward import conditional, general, plain
+from decodescope.engine.model.forward.batched import PassRequest, forward_batched
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import AttentionSinks, Feed
 from decodescope.engine.model.layers.partial_pass import Block, ExecutedLayers, Skip
@@ -344,3 +345,18 @@ def test_a_layer_gets_the_kernel_of_its_shape(
     decoder.forward(Feed.causal_chain([3], len(TEXT)), cache, ran=ExecutedLayers())
     assert set(first) == {prefill} or (family == "cut heads" and set(first) <= {prefill, "causal_attention"})
     assert set(kernels) == {one} or (family == "cut heads" and set(kernels) <= {one, "fused_attention"})
+
+
+def test_the_output_of_the_last_layer_can_be_asked_for_on_every_way() -> None:
+    """As the input of the layer behind it: its final norm is the feature. Passes run as one, and prompts read in parts, too."""
+    decoder, needs = toys.decoder(), Needs(hidden=frozenset({toys.SPEC.n_layers, "final"}))
+    last: dict[str, Tensor] = {}
+    for name, asked in ASKED.items():
+        probe = Probe(needs)
+        decoder.forward(Feed.causal_chain(TEXT, 0), None, probe, **asked())
+        last[name] = probe.hidden[toys.SPEC.n_layers]
+        assert torch.equal(decoder.apply_norm(last[name]), probe.hidden["final"]), name
+    together = [Probe(needs), Probe(needs)]
+    forward_batched([PassRequest(decoder, Feed.causal_chain(TEXT, 0), None, x) for x in together])
+    last |= {f"batched {i}": x.hidden[toys.SPEC.n_layers] for i, x in enumerate(together)}
+    assert all(torch.allclose(x, last["general"], atol=1e-5) for x in last.values())
