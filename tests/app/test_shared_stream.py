@@ -56,20 +56,25 @@ class Watched:
     """An application that counts the open event streams, and can cut them off."""
 
     def __init__(self, app: Any):
-        self.app, self.cut, self.open, self.most = app, False, 0, 0
+        self.app, self.cut = app, False
+        self.open = self.most = 0
+        self.tasks: set[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = set()
 
     def check(self, sharing: str) -> None:
         """The tabs of one browser have no more streams than they may. The server may notice late that one is closed."""
         eventually(lambda: self.open <= MOST[sharing], "a browser has too many streams")
         assert 1 <= self.most < TABS and (sharing == "own" or self.most == 1)
 
+    def cut_off(self) -> None:
+        """End all streams, and refuse others until `cut` is false."""
+        self.cut = True
+        for loop, task in [*self.tasks]:
+            loop.call_soon_threadsafe(task.cancel)
+        self.tasks.clear()
+
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope.get("path") != "/ds/events":
             return await self.app(scope, receive, send)
-
-        async def cut_off() -> None:
-            while not self.cut:
-                await asyncio.sleep(0.02)
 
         if self.cut:  # as a proxy whose server is away
             await send({"type": "http.response.start", "status": 502, "headers": []})
@@ -79,11 +84,9 @@ class Watched:
         self.open += 1
         self.most = max(self.most, self.open)
         try:
-            tasks = [asyncio.ensure_future(x) for x in (self.app(scope, receive, send), cut_off())]
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            task = asyncio.ensure_future(self.app(scope, receive, send))
+            self.tasks.add((asyncio.get_running_loop(), task))
+            await asyncio.wait([task])
         finally:
             self.open -= 1
 
@@ -196,7 +199,7 @@ def test_no_event_is_lost_or_doubled_while_tabs_come_and_go_and_the_stream_break
     late = tabs.follow(channel, before - 1)  # a tab that has the steps up to here
     stepped(paused, channel, 1)
     arrived(late, channel)
-    watched.cut = True
+    watched.cut_off()
     stepped(paused, channel, 2)
     for page in (stays, late):
         page.wait_for_function("heard.lost.length")
