@@ -407,11 +407,18 @@ def decode(
     toy: Method | None = None, prompt: list[int] | None = None, count: int = 40, **more: Any
 ) -> Session:
     """A finished session of the lively pair, or of the model that reads both sides, its trace in `sink`."""
+    return finish_session(open_session(toy, prompt, count, **more))
+
+
+def open_session(
+    toy: Method | None = None, prompt: list[int] | None = None, count: int = 40, **more: Any
+) -> Session:
+    """The same session before its first step."""
     toy = toy or Method()
     given, (big, models) = more.pop("pair", None), method_models(toy)
     if given is not None and strategy_target(toy.strategy) is pair()[0]:
         big, models = given[0], {**models, "draft": given[1]}
-    return finish_session(Session(big, toy, prompt or PROMPT, models=models, max_new_tokens=count, **more))
+    return Session(big, toy, prompt or PROMPT, models=models, max_new_tokens=count, **more)
 
 
 def session_trace(session: Session) -> Trace:

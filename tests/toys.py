@@ -110,6 +110,9 @@ from decodescope.testing.toys import (
     noisy_decoder as noisy_decoder,
 )
 from decodescope.testing.toys import (
+    open_session as open_session,
+)
+from decodescope.testing.toys import (
     pair as pair,
 )
 from decodescope.testing.toys import (

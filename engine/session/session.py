@@ -391,7 +391,8 @@ class Session(State):
             self.sampler_state = self.sampler.start(
                 list(self.tokens), self.target.decoder.vocab, self.alphabet
             )
-        self.target.vectors, self.target.cache.outside = context.vectors(reading), [*context.states(decoder)]
+        self.target.vectors = context.vectors(reading)
+        self.target.cache.set_extra_kv(context.states(decoder))
         return cut, reading.passes
 
     def chunk_callback(self, role: str) -> Callable[[int, int], None]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from decodescope.engine.core.component import OF_MODEL
 
-from . import any_part, drafters, exact_law, policies, weights
+from . import any_part, drafters, exact_law, memory, policies, weights
 
 
 class Contract(NamedTuple):
@@ -27,6 +27,8 @@ def contracts(kind: str, name: str, settings: dict[str, Any] | None = None) -> l
     """
     own = dict(settings or {})
     general = [(one, (kind, name, own)) for one in (*_ANY, *(() if kind in OF_MODEL else _OF_METHOD))]
+    if kind in ("policy", "kv_compression"):
+        general.append((memory.cache_reports_what_it_holds, (kind, name, own)))
     special = [(one, (name, own)) for one in _OF_KIND.get(kind, ())]
     if kind == "drafter" and drafters.proposes_by_draft_model(name, own):
         special.append((drafters.draws_from_draft_model, (name, own)))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, ClassVar, cast
 
 from torch import Tensor
@@ -13,7 +15,7 @@ from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.stores.cache import KVCache, LayerStore
-from decodescope.engine.model.stores.packed_store import PackedStore, Parts, Side
+from decodescope.engine.model.stores.packed_store import BLOCK, PackedStore, Parts, Side
 from decodescope.engine.trace.records.events import Packed
 
 
@@ -104,9 +106,24 @@ class PackingCodec(KVCompression):
         """Entries that are packed at a time; fewer entries stay unpacked."""
         raise NotImplementedError
 
+    @property
+    def min_to_pack(self) -> int:
+        """Entries that there must be before anything is packed."""
+        return 0
+
+    def block_bits(self, spec: ModelSpec, layer: int, bits: int, length: int) -> int:
+        """Bits of a block of `length` entries of a layer, all that belongs to it included, where a number in full precision has
+        `bits`. A KV compression defines this, or the mean below."""
+        return round(self.mean_stored_bits(spec, bits) * 2 * length * spec.kv_at(layer) * spec.head_dim)
+
+    def fixed_bits(self, spec: ModelSpec, layer: int, bits: int) -> int:
+        """Bits that a layer holds in addition, once anything is packed, however many entries there are."""
+        return 0
+
     def mean_stored_bits(self, spec: ModelSpec, bits: int) -> float:
-        """Bits of a packed number on average, all that belongs to it included, where a number in full precision has `bits`."""
-        raise NotImplementedError
+        """Average bits of a number in the blocks that are packed after the prompt."""
+        stored = sum(self.block_bits(spec, i, bits, self.pack_size) for i in range(spec.n_layers))
+        return stored / max(1, spec.kv_bytes(self.pack_size, 1))  # as many numbers
 
     def mean_read_bits(self, spec: ModelSpec, bits: int) -> float:
         """Bits that a pass reads of a packed number on average: more than are stored where layers share some."""
@@ -120,10 +137,44 @@ class PackingCodec(KVCompression):
             **({} if read == stored else {"reads": float(read)}),
         }
 
+    def block_lengths(self, prompt: int, entries: int) -> list[int]:
+        """The blocks of a run with `entries` entries that come one by one after those of a prompt. Blocks that were joined to
+        a longer one count as they were packed."""
+        start, size = max(prompt, self.min_to_pack), self.pack_size
+        if entries < start:
+            return []
+        first = start - start % size
+        whole, rest = divmod(first, BLOCK)
+        return [BLOCK] * whole + [rest] * (rest > 0) + [size] * ((entries - first) // size)
+
+    def held_bytes(self, spec: ModelSpec, bits: int, prompt: int, entries: int) -> int:
+        """Bytes of `entries` entries, `prompt` of which were there before it acted for the first time. They are those of packed
+        blocks, of what belongs to these, and of the entries in full precision. Free room for further entries is not counted.
+        """
+        lengths = self.block_lengths(prompt, entries)
+        whole = spec.kv_bytes(entries - sum(lengths), 1) * bits
+        return (whole + self._packed_bits(spec, bits, lengths)) // 8
+
+    def _packed_bits(self, spec: ModelSpec, bits: int, lengths: Sequence[int]) -> int:
+        """Bits of blocks of these lengths in all layers."""
+        if not lengths:
+            return 0
+        counts, layers = Counter(lengths), range(spec.n_layers)
+        blocks = sum(
+            n * self.block_bits(spec, i, bits, length) for length, n in counts.items() for i in layers
+        )
+        return blocks + sum(self.fixed_bits(spec, i, bits) for i in layers)
+
     def room(self, spec: ModelSpec, bits: int, prompt: int, entries: int) -> int:
-        """The prompt stays as it is until all of it is packed. After it, `whole` entries stay plain and are packed together."""
-        packed = self.mean_stored_bits(spec, bits) / bits
-        return math.ceil(max(prompt * (1 + packed), entries * packed + self.pack_size))
+        """The first entries stay as they are until all of them are packed. After them, `pack_size` entries stay plain and are
+        packed together."""
+        entry = max(1, spec.kv_bytes(1, 1)) * bits
+        first, lengths = max(prompt, self.min_to_pack), self.block_lengths(prompt, entries)
+        if not lengths:
+            return entries
+        before = first + self._packed_bits(spec, bits, self.block_lengths(prompt, first)) / entry
+        whole = min(entries, entries - sum(lengths) + self.pack_size)
+        return math.ceil(max(before, whole + self._packed_bits(spec, bits, lengths) / entry))
 
     def store(self, spec: ModelSpec, layer: int, **options: Any) -> LayerStore:
         return PackedStore(self, spec, layer, **options)

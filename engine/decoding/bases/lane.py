@@ -514,7 +514,7 @@ class Lane:
     def follow(self, other: Lane) -> None:
         """Read the same vectors and extra entries as `other`; call this before anything is read."""
         self.vectors = other.vectors
-        self.cache.outside = [x for x in other.cache.outside if not x.entries]
+        self.cache.set_extra_kv([x for x in other.cache.outside if not x.entries])
 
     def repeat(self, tokens: list[int], commits: Sequence[int]) -> None:
         """Read `tokens` as a run read them that ended with `commits`, a list of token counts.

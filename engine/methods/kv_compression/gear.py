@@ -14,7 +14,7 @@ from decodescope.engine.decoding.bases.kv_compression import PackingCodec
 from decodescope.engine.model.attention.attention import upcast_half
 from decodescope.engine.model.stores.packed_store import Parts, Side
 
-from .shared.groups import dequantise_entries, group_size_conflict, quantise_entries, stored_bits
+from .shared.groups import block_bits, dequantise_entries, group_size_conflict, quantise_entries
 
 
 @component
@@ -94,24 +94,26 @@ class Gear(PackingCodec):
     )
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        return group_size_conflict(
-            self.name, "buffer", self.buffer, self.group, int(self.bits), spec
-        ) or super().refuse(method, spec)
+        return group_size_conflict(self.name, "buffer", self.buffer, self.group) or super().refuse(
+            method, spec
+        )
 
     @property
     def pack_size(self) -> int:
         return self.buffer
 
-    def mean_stored_bits(self, spec: ModelSpec, bits: int) -> float:
-        """The average bits of a number in a block packed after the prompt."""
-        length = self.buffer
-        width = spec.head_dim
-        wide = spec.n_kv_heads * spec.head_dim
-        exact = (
-            self._outliers_per_end(length) / length + self._outliers_per_end(wide) / wide
-        )  # twice as many, for half of the numbers
-        low_rank = (length + width) * min(self.decode_rank, length, width) / (length * width)
-        return stored_bits(spec, self.group, int(self.bits), bits) + exact * (bits + 16) + low_rank * bits
+    def block_bits(self, spec: ModelSpec, layer: int, bits: int, length: int) -> int:
+        heads, width = spec.kv_at(layer), spec.head_dim
+        exact = heads * width * self._outliers_per_end(length) + length * self._outliers_per_end(
+            heads * width
+        )
+        low_rank = 2 * heads * (length + width) * self._rank(length, width)
+        quantised = block_bits(spec, layer, self.group, int(self.bits), bits, length)
+        return quantised + 2 * exact * (bits + 16) + low_rank * bits
+
+    def _rank(self, length: int, width: int) -> int:
+        """The rank of the correction of a block of `length` entries: only the prompt's blocks are longer than the buffer."""
+        return min(self.rank if length > self.buffer else self.decode_rank, length, width)
 
     def encode(self, x: Tensor, side: Side) -> Parts:
         y = upcast_half(x)
@@ -124,18 +126,16 @@ class Gear(PackingCodec):
             _from_vectors(inner, side, y.shape).to(x.dtype), side, self.group, int(self.bits)
         )
         parts |= {"at": at.to(torch.int16), "values": values}
-        rank = min(self.rank if x.shape[2] > self.buffer else self.decode_rank, *x.shape[2:])
-        if rank:
-            left = y - upcast_half(
-                self._restore_outliers(dequantise_entries(parts, side, int(self.bits)), parts, side)
-            )
+        if rank := self._rank(x.shape[2], x.shape[3]):
+            rough = dequantise_entries(parts, side, self.group, int(self.bits))
+            left = y - upcast_half(self._restore_outliers(rough, parts, side))
             parts["q"], parts["p"] = (
                 z.to(x.dtype) for z in factor_low_rank(left, rank, self.power_iterations)
             )
         return parts
 
     def decode(self, parts: Parts, side: Side) -> Tensor:
-        x = dequantise_entries(parts, side, int(self.bits))
+        x = dequantise_entries(parts, side, self.group, int(self.bits))
         if self.outlier_order == "first":
             x = self._restore_outliers(x, parts, side)
         if "q" in parts:

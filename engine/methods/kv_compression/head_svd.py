@@ -81,10 +81,17 @@ class HeadSVD(PackingCodec):
         """The number of directions that a group keeps."""
         return math.ceil(self.direction_share * self.heads_per_group * spec.head_dim)
 
-    def mean_stored_bits(self, spec: ModelSpec, bits: int) -> float:
-        wide = self.heads_per_group * spec.head_dim
-        # and the position of a key
-        return bits * self.rank(spec) / wide + 16 / (spec.n_kv_heads * spec.head_dim)
+    @property
+    def min_to_pack(self) -> int:
+        return self.min_entries
+
+    def block_bits(self, spec: ModelSpec, layer: int, bits: int, length: int) -> int:
+        groups = spec.kv_at(layer) // self.heads_per_group
+        return length * (2 * groups * self.rank(spec) * bits + 32)  # and the position of each key
+
+    def fixed_bits(self, spec: ModelSpec, layer: int, bits: int) -> int:
+        """The directions of keys and values."""
+        return 2 * spec.kv_at(layer) * spec.head_dim * self.rank(spec) * bits
 
     def store(self, spec: ModelSpec, layer: int, **options: Any) -> LayerStore:
         where = {"dtype": options.get("dtype", torch.float32), "device": options.get("device", "cpu")}

@@ -11,7 +11,7 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.kv_compression import PackingCodec
 from decodescope.engine.model.stores.packed_store import Parts, Side
 
-from .shared.groups import dequantise_entries, group_size_conflict, quantise_entries, stored_bits
+from .shared.groups import block_bits, dequantise_entries, group_size_conflict, quantise_entries
 
 
 @component
@@ -19,8 +19,9 @@ class Kivi(PackingCodec):
     """Quantise keys per channel and values per token.
 
     Keys form groups of `group` tokens of one channel, because some channels are large for all tokens. Values form groups of
-    `group` channels of one token. A group runs from its minimum to its maximum in 2^bits - 1 steps. So an entry is at most half
-    a step off, before it is rounded to its type. Keys are packed after their rotation.
+    `group` channels of one token; in heads of any other width the last group of a token is smaller. A group runs from its
+    minimum to its maximum in 2^bits - 1 steps. So an entry is at most half a step off, before it is rounded to its type. Keys
+    are packed after their rotation.
 
     Whenever there are `buffer` entries in full precision, they are packed at once, so n mod `buffer` are left. The prompt
     is read exactly, and packed when its last token is committed. A packed number takes bits / 8 bytes, and each group a scale
@@ -59,23 +60,23 @@ class Kivi(PackingCodec):
     )
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        return group_size_conflict(
-            self.name, "buffer", self.buffer, self.group, int(self.bits), spec
-        ) or super().refuse(method, spec)
+        return group_size_conflict(self.name, "buffer", self.buffer, self.group) or super().refuse(
+            method, spec
+        )
 
     @property
     def pack_size(self) -> int:
         return self.buffer
 
-    def mean_stored_bits(self, spec: ModelSpec, bits: int) -> float:
-        return stored_bits(spec, self.group, int(self.bits), bits)
+    def block_bits(self, spec: ModelSpec, layer: int, bits: int, length: int) -> int:
+        return block_bits(spec, layer, self.group, int(self.bits), bits, length)
 
     def encode(self, x: Tensor, side: Side) -> Parts:
         return quantise_entries(x, side, self.group, int(self.bits))
 
     def decode(self, parts: Parts, side: Side) -> Tensor:
-        return dequantise_entries(parts, side, int(self.bits))
+        return dequantise_entries(parts, side, self.group, int(self.bits))
 
     def concat_parts(self, a: Parts, b: Parts, side: Side) -> Parts | None:
-        axis = 3 if side == "keys" else 2  # that of the tokens
+        axis = 3 if side == "keys" else 2  # that of the tokens, or of their words
         return {name: torch.cat([x, b[name]], axis) for name, x in a.items()}

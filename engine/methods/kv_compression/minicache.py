@@ -101,19 +101,23 @@ class MiniCache(PackingCodec):
     def pack_size(self) -> int:
         return self.buffer
 
-    def mean_stored_bits(self, spec: ModelSpec, bits: int) -> float:
-        D, kept = spec.head_dim, self._unmerged_count(self.buffer) / self.buffer
-        pair = bits * (1 / 2 + 1 / D + kept) + kept * 16 / (2 * D)
-        return self._average_bits(pair, spec, bits)
+    def block_bits(self, spec: ModelSpec, layer: int, bits: int, length: int) -> int:
+        """What both layers of a pair share counts in the lower one."""
+        own, shared = self._pair_bits(spec, layer, bits, length)
+        return own + (shared if any(layer == lower for lower, _ in self.pairs(spec)) else 0)
 
     def mean_read_bits(self, spec: ModelSpec, bits: int) -> float:
-        D, kept = spec.head_dim, self._unmerged_count(self.buffer) / self.buffer
-        return self._average_bits(bits * (1 + 1 / D + kept) + kept * 16 / D, spec, bits)
+        layers = range(spec.n_layers)
+        read = sum(sum(self._pair_bits(spec, i, bits, self.pack_size)) for i in layers)
+        return read / max(1, spec.kv_bytes(self.pack_size, 1))
 
-    def _average_bits(self, pair: float, spec: ModelSpec, bits: int) -> float:
-        """The average bits over all layers; a number in a pair has `pair` bits, and one outside has `bits`."""
-        share = 2 * len(self.pairs(spec)) / spec.n_layers
-        return share * pair + (1 - share) * bits
+    def _pair_bits(self, spec: ModelSpec, layer: int, bits: int, length: int) -> tuple[int, int]:
+        """Bits of a block of `length` entries that are the layer's own, and those that it shares with the other of its pair."""
+        vectors, width = 2 * spec.kv_at(layer), spec.head_dim
+        kept = self._unmerged_count(length)
+        if not any(layer in pair for pair in self.pairs(spec)):
+            return vectors * length * width * bits, 0
+        return vectors * (length + kept * width) * bits, vectors * (length * width * bits + 16 * kept)
 
     def _unmerged_count(self, length: int) -> int:
         """Entries of a block of `length` that stay unmerged."""

@@ -55,6 +55,9 @@ class NTKAttention(PromptCompression):
         if not self.strength:
             return ()
         trained, spec = cast(PrefixState, decoder.heads["ntk_attention"]), decoder.spec
-        parts = (trained.segment(i, spec.n_kv_heads) for i in range(spec.n_layers))
-        scaled = (replace(x, z=x.z.detach() * self.strength, k=x.k.detach() * self.strength) for x in parts)
-        return [ExtraState(tuple(scaled), origin="trained")]
+        parts = [trained.segment(i, spec.n_kv_heads) for i in range(spec.n_layers)]
+        parts = [replace(x, z=x.z.detach(), k=x.k.detach()) for x in parts]
+        if self.strength == 1:  # as it is in the model
+            return [ExtraState(tuple(parts), origin="trained")]
+        parts = [replace(x, z=x.z * self.strength, k=x.k * self.strength) for x in parts]
+        return [ExtraState(tuple(parts), "trained", tensors=tuple(y for x in parts for y in (x.z, x.k)))]

@@ -113,7 +113,8 @@ class ExtraEntries:
 
 @dataclass(frozen=True)
 class ExtraState:
-    """A state that replaces entries without holding any, by layer; it is stored with the model's weights."""
+    """A state that replaces entries without holding any, by layer. It is stored with the model's weights, but for `tensors`,
+    which exist for this cache."""
 
     segments: tuple[Segment, ...]
     origin: str = ""

@@ -30,6 +30,7 @@ class HeadStore:
         room for `spare` pending rows."""
         self._shape, self.memory = (lengths.shape[0], lengths.shape[1]), memory
         self.lengths: list[int] = lengths.flatten().tolist()
+        self._index: Tensor | None = None
         self.kv = kv.flatten(1, 3)
         self._reallocate(
             [kv.shape[3] * i for i in range(len(self.lengths))],
@@ -60,7 +61,7 @@ class HeadStore:
         both = torch.tensor([self.lengths, self.starts], device=self.kv.device)
         self.counts, self._starts = both.view(2, *self._shape)
         self._ends = self._starts + self.counts
-        self._index: Tensor | None = None
+        self._set_index(None)
 
     def resize(self, m: int, rooms: list[int]) -> None:
         """Hold `rooms` slots for the heads; moves what is there."""
@@ -75,7 +76,7 @@ class HeadStore:
             self.resize(m, [self.round_to_pages(n + m + rows) + HEAD_PAGE for n in self.lengths])
         at = self._ends[..., None] + torch.arange(m, m + rows, device=self._ends.device)
         self.kv.index_copy_(1, at.flatten(), kv.flatten(1, 3))
-        self._index = None
+        self._set_index(None)
 
     def move_pending(self, source: Tensor, start: int) -> None:
         """Copy the pending rows `source` (int64 [R]) to the pending places start, start + 1, ..."""
@@ -85,7 +86,7 @@ class HeadStore:
     def move(self, source: Tensor, to: Tensor) -> None:
         """Copy slots of the buffer, int64 [E] each."""
         self.kv.index_copy_(1, to, self.kv.index_select(1, source))
-        self._index = None
+        self._set_index(None)
 
     def commit(self, count: int) -> None:
         """The first `count` pending rows are committed."""
@@ -129,10 +130,18 @@ class HeadStore:
         if self._index is None or self._index.shape[2] != n + m:
             slots, last = torch.arange(max(n, m), device=self.kv.device), (self.counts - 1).clamp(min=0)
             held = self._starts[..., None] + torch.minimum(slots[:n], last[..., None])
-            self._index = torch.cat([held, self._ends[..., None] + slots[:m]], 2)
-        return (
-            self.kv[which].index_select(0, self._index.flatten()).view(*self._index.shape, self.kv.shape[2])
-        )
+            self._set_index(torch.cat([held, self._ends[..., None] + slots[:m]], 2))
+        index = self._index
+        assert index is not None
+        return self.kv[which].index_select(0, index.flatten()).view(*index.shape, self.kv.shape[2])
+
+    def _set_index(self, index: Tensor | None) -> None:
+        """Keep the slots of a copy, int64 [B, H_kv, n + m], until entries or places change."""
+        if index is not None:
+            self.memory.take(index)
+        if self._index is not None:
+            self.memory.give(self._index)
+        self._index = index
 
     def write(self, which: int, x: Tensor) -> None:
         """Overwrite the committed keys (which = 0) or values (1) with x float [B, H_kv, n, D], as `padded` has them."""
@@ -155,6 +164,11 @@ class HeadStore:
         wide = (*self._shape, *[1] * (seen.dim() - 3), n)
         spread = seen.gather(seen.dim() - 1, at.view(wide).expand(*seen.shape[:-1], n))
         return spread.masked_fill(~self.present_mask(n).view(wide), 0)
+
+    def release(self) -> None:
+        """Its memory is about to be returned."""
+        self.memory.give(self.kv)
+        self._set_index(None)
 
     def bytes_by_head(self) -> list[int]:
         """Bytes of each head's pages, the sequences together."""

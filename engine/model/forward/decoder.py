@@ -18,7 +18,7 @@ from ..layers.layer import Layer as Layer
 from ..layers.matrix import copy_weight_to, linear, pack
 from ..layers.norm import double_weight, rms_norm, single_weight
 from ..layers.partial_pass import NOTHING, DepthRule, ExecutedLayers, LazyLogits, Skip
-from ..layers.rope import RopeTable
+from ..layers.rope import RopeTable, shared_rope_table
 from ..layers.stack import LayerStack
 from ..layers.vocabulary import CompanionNet
 from ..stores.cache import KVCache
@@ -41,9 +41,9 @@ class Decoder:
         self.norm = norm
         self.head = head
         self.unembedding = head
-        more = min(spec.max_positions, 8192), embed.dtype, embed.device, spec.max_positions
-        self.rope = RopeTable(spec.rope, *more)
-        self.local_rope = self.rope if spec.local_rope is None else RopeTable(spec.local_rope, *more)
+        more = spec.max_positions, embed.dtype, embed.device
+        self.rope = shared_rope_table(spec.rope, *more)
+        self.local_rope = self.rope if spec.local_rope is None else shared_rope_table(spec.local_rope, *more)
         self.usable: int | None = (
             None  # ids below this may be emitted; the rows above pad the matrix and get no logit
         )

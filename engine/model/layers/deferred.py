@@ -25,6 +25,11 @@ class DeferredTokens:
     def __len__(self) -> int:
         return self.states.shape[1]
 
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """All that is held of them."""
+        return self.states, self.tokens, self.positions
+
     def select(self, rows: list[int]) -> DeferredTokens:
         """Those of them."""
         return DeferredTokens(self.layer, self.states[:, rows], self.tokens[:, rows], self.positions[:, rows])
@@ -33,7 +38,7 @@ class DeferredTokens:
         """These, and `other` after them, which wait at the same layer."""
         if other is None:
             return self
-        pairs = ((self.states, other.states), (self.tokens, other.tokens), (self.positions, other.positions))
+        pairs = zip(self.tensors, other.tensors, strict=True)
         return DeferredTokens(self.layer, *(torch.cat(pair, 1) for pair in pairs))
 
     def before_position(self, length: int) -> DeferredTokens:
@@ -42,6 +47,4 @@ class DeferredTokens:
 
     def reorder(self, order: Tensor) -> DeferredTokens:
         """Sequence b becomes sequence order[b] (int64 [B'])."""
-        return DeferredTokens(
-            self.layer, *(x.index_select(0, order) for x in (self.states, self.tokens, self.positions))
-        )
+        return DeferredTokens(self.layer, *(x.index_select(0, order) for x in self.tensors))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -53,6 +54,8 @@ class RopeTable:
     Angles of the table are float32 (float64 if the model is), as models are trained with them: at position 100,000 they are
     off by up to 0.004 rad. Positions from `most` on, the trained context, are in no table: their angles are float64, so that
     distances between them are right to float32's rounding however far a text goes in which queries see only what is near.
+
+    It belongs to the model: what is made of a cache copies no table, and no cache counts its bytes.
     """
 
     def __init__(
@@ -69,12 +72,16 @@ class RopeTable:
         self.most = most
         self._frequencies = rope_frequencies(rope)
         self._here = self._frequencies.to(self.device)
-        self._build(positions)
+        self._table = self._build(positions)
 
-    def _build(self, positions: int) -> None:
+    def __deepcopy__(self, memo: object) -> RopeTable:
+        return self
+
+    def _build(self, positions: int) -> Tensor:
+        """[P, 2, dim]: cosines and sines of the first `positions` positions."""
         angle = torch.outer(torch.arange(positions, dtype=torch.float64), self._frequencies)  # [P, dim / 2]
         table = self._pairs(angle if self.dtype == torch.float64 else angle.float())
-        self._table = table.to(self.device, self.dtype)  # [P, 2, dim]
+        return table.to(self.device, self.dtype)
 
     def _pairs(self, angle: Tensor) -> Tensor:
         """[..., 2, dim]: cosines and signed sines of angles [..., dim / 2]."""
@@ -84,13 +91,28 @@ class RopeTable:
     def at(self, positions: Tensor, highest: int) -> tuple[Tensor, Tensor]:
         """cos, sin [..., 1, dim] for int64 positions [...], all at most `highest`."""
         most = highest + 1 if self.most is None else self.most
-        if len(self._table) <= highest < most:
-            self._build(min(most, max(highest + 1, 2 * len(self._table))))
-        if highest < len(self._table):
-            both = self._table[positions]  # [..., 2, dim]
+        table = self._table  # another thread may replace it
+        if len(table) <= highest < most:
+            self._table = table = self._build(min(most, max(highest + 1, 2 * len(table))))
+        if highest < len(table):
+            both = table[positions]  # [..., 2, dim]
         else:
             both = self._pairs(positions.double()[..., None] * self._here).to(self.dtype)
         return both.narrow(-2, 0, 1), both.narrow(-2, 1, 1)
+
+
+_in_use: WeakValueDictionary[tuple[Rope, torch.dtype, torch.device, int], RopeTable] = WeakValueDictionary()
+
+
+def shared_rope_table(
+    rope: Rope, most: int, dtype: torch.dtype, device: torch.device | str, start: int = 8192
+) -> RopeTable:
+    """The one table of this rotation, as long as somebody uses it; most: the trained context; start: positions of a new one."""
+    key = (rope, dtype, torch.device(device), most)
+    table = _in_use.get(key)
+    if table is None:
+        _in_use[key] = table = RopeTable(rope, min(most, start), dtype, device, most)
+    return table
 
 
 def rotate_(x: Tensor, cos: Tensor, sin: Tensor) -> None:

@@ -146,5 +146,5 @@ class BranchStore(LayerStore):
 def branch_cache(cache: KVCache, plan: TreePlan = "dense", block: int = 128) -> None:
     """Let several texts go on after the entries of `cache`, which has one sequence. Each entry is held once; `rows` copies
     none."""
-    cache.tree = CacheTree(cache.layers[0].n, cache.layers[0].kv.device, plan, block)
+    cache.tree = CacheTree(cache.layers[0].n, cache.layers[0].kv.device, plan, block, cache.memory)
     cache.layers = [BranchStore(store, cache.tree) for store in cache.layers]

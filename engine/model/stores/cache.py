@@ -95,9 +95,9 @@ class KVCache:
             old = stays.get(reached)
             if len(now):
                 stays[reached] = now if old is None else old.concat(now)
-                self.memory.take(stays[reached].states)
+                self.memory.take(*stays[reached].tensors)
                 went += [] if old is None else [old]
-        self.memory.give(*(x.states for x in went))
+        self.memory.give(*(y for x in went for y in x.tensors))
         self.waiting = stays
 
     def finish_flush(self, first: DeferredTokens) -> None:
@@ -105,7 +105,7 @@ class KVCache:
         for store in self.layers:
             if store.m:
                 store.commit(range(store.m))
-        self.memory.give(first.states)
+        self.memory.give(*first.tensors)
         self._replace_deferred({})
 
     @property
@@ -131,6 +131,12 @@ class KVCache:
         self.memory.take(*kept.kv)
         self.outside.append(kept)
         self.rollback()
+
+    def set_extra_kv(self, extra: Sequence[ExtraKV]) -> None:
+        """Let every row attend to these as well, and to no others; nothing is read yet."""
+        self.memory.take(*(kv for x in extra for kv in x.tensors))
+        self.memory.give(*(kv for x in self.outside for kv in x.tensors))
+        self.outside = [*extra]
 
     def track_positions(self) -> None:
         """Let entries be committed in any order of the text; nothing is pending. The feed then defines what a row sees."""
@@ -163,8 +169,8 @@ class KVCache:
         self.length = min(self.length, length)
 
     def _replace_deferred(self, waiting: dict[int, DeferredTokens]) -> None:
-        self.memory.take(*(x.states for x in waiting.values()))
-        self.memory.give(*(x.states for x in self.waiting.values()))
+        self.memory.take(*(y for x in waiting.values() for y in x.tensors))
+        self.memory.give(*(y for x in self.waiting.values() for y in x.tensors))
         self.waiting = waiting
 
     def shrink(self) -> None:
@@ -179,6 +185,8 @@ class KVCache:
             self.shared = len(self.tree.root.slots) if len(order) > 1 else 0
         for store in self.layers:
             store.reorder(order)
+        if self.tree is not None:
+            self.tree.moved = None  # every layer has moved its entries
         if self.waiting:
             self._replace_deferred({layer: x.reorder(order) for layer, x in self.waiting.items()})
         if self.reference is not None:
@@ -218,12 +226,21 @@ class KVCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all storages, positions and columns included."""
+        """Bytes of all storages that exist because of this cache, each counted once. They hold keys and values with the free
+        room in their pages, packed blocks with what they are decoded by, columns, positions, bounds of pages, masks of a tree,
+        tokens that wait, and entries without tokens.
+
+        Not counted are weights and rotation tables, which belong to the model, positions of pending rows, which are those of
+        the pass, and a reference, which has a figure of its own. Neither are the counts of KV heads that hold different numbers
+        of entries, 32 bytes a head.
+        """
         own = sum([store.nbytes() for store in self.layers])
+        if self.tree is not None:
+            own += self.tree.memory.held
         if not self.waiting and not self.outside:
             return own
-        states = sum(x.states.untyped_storage().nbytes() for x in self.waiting.values())
-        return own + self.extra_bytes + states
+        waiting = sum(y.untyped_storage().nbytes() for x in self.waiting.values() for y in x.tensors)
+        return own + self.extra_bytes + waiting
 
     def copy(self) -> KVCache:
         """An independent copy; nothing of it is shared."""

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.spec import ModelSpec, Rope
+from decodescope.engine.core.spec import ModelSpec
 
 from ..attention.attention import upcast_half
 from ..attention.segments import DenseSegment, PartialAttention, Segment, eager_partial_attention
-from ..layers.rope import RopeTable, rotate_, unrotate
+from ..layers.rope import rotate_, shared_rope_table, unrotate
 from .packed_store import SIDES, PackedBlock, PackedSegment, PackedStore, Parts, Side
 from .two_part import slice_mask
-
-
-@lru_cache(maxsize=4)
-def _rope_table(rope: Rope, most: int, dtype: torch.dtype, device: torch.device | str) -> RopeTable:
-    """The table that all layers with this rotation share: by its end it is as large as the entries of a KV head."""
-    return RopeTable(rope, 64, dtype, device, most)
 
 
 class LowRankCoder:
@@ -43,7 +36,10 @@ class LowRankCoder:
         self.first = first
         local = spec.window(layer) is not None and spec.local_rope is not None
         rope = spec.local_rope if local and spec.local_rope is not None else spec.rope
-        self.table = None if layer in spec.no_rope else _rope_table(rope, spec.max_positions, **where)
+        # the model's own table, where one has been loaded
+        self.table = (
+            None if layer in spec.no_rope else shared_rope_table(rope, spec.max_positions, start=64, **where)
+        )
         self.bases: dict[Side, Tensor] | None = None
         self.highest = (
             0  # position that was ever packed: known here, so that no block asks the device for its own

@@ -422,7 +422,7 @@ class LayerStore:
             self.heads = HeadStore(old, lengths, self.memory, self._widest)
             self.memory.give(old)
         if most == 0 and self.heads is not None:  # a new text begins
-            self.memory.give(self.heads.kv)
+            self.heads.release()
             self.kv, self.heads = self.kv.new_empty(*self.kv.shape[:3], self.capacity, self._shape[2]), None
             self.memory.take(self.kv)
         self.n, self._freed = most, True

@@ -11,6 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..layers.memory import Memory
+
 # How a pass reads a tree: every text meets every entry, masked; node by node; or in blocks of equal size
 TreePlan = Literal["dense", "node", "flatten"]
 PLANS: tuple[TreePlan, ...] = ("dense", "node", "flatten")
@@ -67,11 +69,19 @@ class CacheTree:
     leaves: the last node of each text, in the order of the batch
     used:   slots that are taken, `dead` of them by entries that no text reads
     moved:  (slot, slots): after the last call of `rows` the entries from `slots` (int64) are consecutive from `slot` on, node
-            by node, and other entries after it are gone; None: everything is where it was
+            by node, and other entries after it are gone; None: everything is where it was, or was moved in every layer
     plan, block: how a pass reads the tree; block: entries of a group where it is cut evenly
+    memory: counts the masks that it keeps between passes
     """
 
-    def __init__(self, length: int, device: torch.device, plan: TreePlan = "dense", block: int = 128):
+    def __init__(
+        self,
+        length: int,
+        device: torch.device,
+        plan: TreePlan = "dense",
+        block: int = 128,
+        memory: Memory | None = None,
+    ):
         self.plan = plan
         self.block = block
         self.device = device
@@ -81,6 +91,8 @@ class CacheTree:
         self._sees = torch.ones(1, length, dtype=torch.bool, device=device)  # [B, used]
         self._places = torch.arange(length, device=device)  # [used]
         self._groups: list[ReadGroup] | None = None
+        self.memory = Memory(memory)
+        self.memory.take(self._sees, self._places)
 
     @property
     def length(self) -> int:
@@ -102,7 +114,7 @@ class CacheTree:
 
     def grow(self) -> None:
         """Each text has one further entry; those of a batch are in its order, after the used slots."""
-        self._sees, self._places = self._extend_masks()
+        self._set_masks(*self._extend_masks())
         for i, leaf in enumerate(self.leaves):
             leaf.slots.append(self.used + i)
         self.used += len(self.leaves)
@@ -115,8 +127,13 @@ class CacheTree:
             if not heirs[i]:
                 self._drop(leaf)
         self.leaves = [self._new_leaf(self.leaves[i], heirs[i]) for i in order]
-        self._sees = self._sees[torch.tensor(order, device=self.device)]
+        self._set_masks(self._sees[torch.tensor(order, device=self.device)], self._places)
         self._groups, self.moved = None, self._collect()
+
+    def _set_masks(self, sees: Tensor, places: Tensor) -> None:
+        self.memory.take(sees, places)
+        self.memory.give(self._sees, self._places)
+        self._sees, self._places = sees, places
 
     def _new_leaf(self, leaf: CacheNode, heirs: int) -> CacheNode:
         if heirs == 1:
@@ -148,7 +165,7 @@ class CacheTree:
         kept = [slot for node in nodes for slot in node.slots]
         first = next((i for i, slot in enumerate(kept) if i != slot), len(kept))
         order = torch.tensor(kept, device=self.device)
-        self._sees, self._places = self._sees[:, order], self._places[order]
+        self._set_masks(self._sees[:, order], self._places[order])
         at = 0
         for node in nodes:
             node.slots = list(range(at, at + len(node.slots)))

@@ -53,7 +53,7 @@ class UnevenStore(SharedStore):
     def keep(self, rows: Sequence[int], moving: CommitPlan | None) -> None:
         pending = self.pending_positions()
         assert pending is not None
-        self._places = torch.cat([self._places, pending[:, list(rows)]], 1)
+        self._set_places(torch.cat([self._places, pending[:, list(rows)]], 1))
         super().keep(rows, moving)
 
     def truncate(self, length: int) -> None:
@@ -63,7 +63,12 @@ class UnevenStore(SharedStore):
 
     def reorder(self, order: Tensor) -> None:
         super().reorder(order)
-        self._places = self._places.index_select(0, order)
+        self._set_places(self._places.index_select(0, order))
+
+    def _set_places(self, places: Tensor) -> None:
+        self.memory.take(places)
+        self.memory.give(self._places)
+        self._places = places
 
 
 def continue_prefix(prefix: KVCache, tails: Sequence[Sequence[Tensor]]) -> KVCache:

@@ -30,31 +30,38 @@ def unpack_bits(words: Tensor, bits: int) -> Tensor:
 
 
 def quantise(x: Tensor, group: int, bits: int) -> Parts:
-    """Quantise x (float [..., N]) in groups of `group` along the last axis.
+    """Quantise x (float [..., N]) in groups of `group` along the last axis; the last group may be smaller.
 
-    Returns words uint8 [..., N * bits / 8], and scale and zero in the type of x, [..., N / group]. A group runs from its
-    smallest number, the zero, to its largest in 2^bits - 1 equal steps. No number is off by more than half a step, before it is
-    rounded to its type. If all numbers of a group are equal, the scale is 0 and they are restored exactly.
+    Returns levels uint8 [..., N] below 2^bits, and scale and zero in the type of x, [..., G], a number for each group. A group
+    runs from its smallest number, the zero, to its largest in 2^bits - 1 equal steps. No number is off by more than half a
+    step, before it is rounded to its type. If all numbers of a group are equal, the scale is 0 and they are restored exactly.
     """
-    each, top = upcast_half(x).unflatten(-1, (-1, group)), (1 << bits) - 1
+    each, top = _split_into_groups(upcast_half(x), group), (1 << bits) - 1
     low, high = each.aminmax(dim=-1)
     scale = fit_scale(torch.zeros_like(low), high - low, 0, top, x.dtype)
     codes = find_levels(each - low[..., None], upcast_half(scale)[..., None]).clamp_(0, top)
     return {
-        "words": pack_bits(codes.to(torch.uint8).flatten(-2), bits),
+        "levels": codes.to(torch.uint8).flatten(-2)[..., : x.shape[-1]],
         "scale": scale,
         "zero": low.to(x.dtype),
     }
 
 
-def dequantise(parts: Parts, bits: int) -> Tensor:
-    """Unpack the result of `quantise`: float [..., N], in the type of the scales."""
-    scale, zero = parts["scale"], parts["zero"]
-    codes = unpack_bits(parts["words"], bits).unflatten(-1, (scale.shape[-1], -1))
-    numbers: Tensor = (
-        (codes * upcast_half(scale)[..., None] + upcast_half(zero)[..., None]).flatten(-2).to(scale.dtype)
-    )
-    return numbers
+def dequantise(parts: Parts, group: int) -> Tensor:
+    """Restore the result of `quantise`: float [..., N], in the type of the scales."""
+    codes, scale = parts["levels"], parts["scale"]
+    each = _split_into_groups(codes, group)
+    numbers = (each * upcast_half(scale)[..., None] + upcast_half(parts["zero"])[..., None]).flatten(-2)
+    restored: Tensor = numbers[..., : codes.shape[-1]].to(scale.dtype)
+    return restored
+
+
+def _split_into_groups(x: Tensor, group: int) -> Tensor:
+    """[..., G, group] of x [..., N]; a last group that is smaller repeats its last number, which widens no range."""
+    if lacking := -x.shape[-1] % group:
+        x = torch.cat([x, x[..., -1:].expand(*x.shape[:-1], lacking)], -1)
+    each: Tensor = x.unflatten(-1, (-1, group))
+    return each
 
 
 def channels_per_group(group: int, width: int) -> int:
@@ -65,45 +72,37 @@ def channels_per_group(group: int, width: int) -> int:
 def quantise_entries(x: Tensor, side: Side, group: int, bits: int) -> Parts:
     """Quantise x (float [B, H_kv, T, D]): keys in groups of `group` tokens of a channel, values in groups of channels of a
     token.
+
+    Returns scale and zero of each group, and words: the codes, packed into bytes. Those of keys are [B, H_kv, D, T * bits / 8].
+    Those of values continue from one token to the next, so that heads of any width fill whole bytes:
+    [B, H_kv, T * D * bits / 8]. T is a multiple of 8 / bits.
     """
-    return (
-        quantise(x.mT, group, bits)
-        if side == "keys"
-        else quantise(x, channels_per_group(group, x.shape[3]), bits)
-    )
+    keys = side == "keys"
+    parts = quantise(x.mT, group, bits) if keys else quantise(x, channels_per_group(group, x.shape[3]), bits)
+    codes = parts.pop("levels")
+    return {"words": pack_bits(codes if keys else codes.flatten(2), bits), **parts}
 
 
-def dequantise_entries(parts: Parts, side: Side, bits: int) -> Tensor:
+def dequantise_entries(parts: Parts, side: Side, group: int, bits: int) -> Tensor:
     """Unpack the result of `quantise_entries`: float [B, H_kv, T, D]."""
-    x = dequantise(parts, bits)
+    codes, scale = unpack_bits(parts["words"], bits), parts["scale"]
+    if side == "values":
+        codes = codes.unflatten(2, (scale.shape[2], -1))
+        group = channels_per_group(group, codes.shape[3])
+    x = dequantise({**parts, "levels": codes}, group)
     return x.mT if side == "keys" else x
 
 
-def stored_bits(spec: ModelSpec, group: int, bits: int, full: int) -> float:
-    """Average bits per number, including scales and zeros of `full` bits, for as many keys as values."""
-    return bits + full / group + full / channels_per_group(group, spec.head_dim)
+def block_bits(spec: ModelSpec, layer: int, group: int, bits: int, full: int, length: int) -> int:
+    """Bits of the words, scales and zeros of a block of `length` entries in `layer`, where a scale has `full` bits."""
+    width = spec.head_dim
+    scales = width * -(-length // group) + length * -(-width // channels_per_group(group, width))
+    return spec.kv_at(layer) * (2 * length * width * bits + 2 * full * scales)
 
 
-def group_size_conflict(
-    name: str, knob: str, together: int, group: int, bits: int, spec: ModelSpec
-) -> str | None:
-    """Why `together` entries (a knob) or a head's channels cannot be split into groups of `group` numbers of `bits`; None: they
-    can.
-    """
-    if together % group:
-        fits = group * max(1, together // group)
-        return f"{name} packs whole groups of keys: {knob} = {together} is no multiple of group = {group}; set it to {fits}."
-    if spec.head_dim % channels_per_group(group, spec.head_dim):
-        return (
-            f"{name}.group = {group} does not divide the {spec.head_dim} channels of {spec.name}'s heads: choose a group that "
-            "does, such as 16."
-        )
-    each = 8 // bits
-    if channels_per_group(group, spec.head_dim) % each:
-        way = (
-            f"choose {name}.bits = 4"
-            if each == 4 and not spec.head_dim % 2
-            else "choose kv_compression unpacked"
-        )
-        return f"{name} packs {each} channels into a byte, and the heads of {spec.name} have {spec.head_dim}: {way}."
-    return None
+def group_size_conflict(name: str, knob: str, together: int, group: int) -> str | None:
+    """Why `together` entries (a knob) cannot be split into groups of `group` keys; None: they can."""
+    if not together % group:
+        return None
+    fits = group * max(1, together // group)
+    return f"{name} packs whole groups of keys: {knob} = {together} is no multiple of group = {group}; set it to {fits}."
