@@ -70,9 +70,9 @@ def tokens_held(
     if role == TARGET:
         own = method.policy.max_entries(prompt, new) - (prompt + new if method.policy.needs_reference else 0)
         most = min(own, spec.max_positions)
-        return min(full, spec.max_positions) + method.kv_compression.room(
-            spec, 8 * itemsize, min(prompt, most), most
-        )
+        stored = method.kv_compression.room(spec, 8 * itemsize, min(prompt, most), most)
+        beside = method.policy.room(spec, 8 * itemsize, most) - most  # columns, positions, bounds
+        return min(full, spec.max_positions) + stored + beside
     if role == WHOLE:
         return min(prompt + new, spec.max_positions)
     parts = [

@@ -71,7 +71,7 @@ def test_entries_furthest_apart_are_retained_as_they_were(side: str) -> None:
         same = (one.decode(parts, side) == was).all(-1)
         assert (same.sum(-1) == 5).all(), "0.21 of 20 entries, rounded up"
         assert torch.equal(same, cosine <= cosine.sort(dim=-1).values[..., 4:5])
-    assert math.isclose(merged.distance, cosine.acos().mean() / math.pi)
+    assert math.isclose(merged.angle, cosine.acos().mean())
 
 
 def test_merging_before_or_behind_the_rotation_is_the_same() -> None:

@@ -111,6 +111,10 @@ class PackingCodec(KVCompression):
         """Entries that there must be before anything is packed."""
         return 0
 
+    def packs_layer(self, spec: ModelSpec, layer: int) -> bool:
+        """True if entries of this layer are packed; the blocks of others are as large as their entries."""
+        return True
+
     def block_bits(self, spec: ModelSpec, layer: int, bits: int, length: int) -> int:
         """Bits of a block of `length` entries of a layer, all that belongs to it included, where a number in full precision has
         `bits`. A KV compression defines this, or the mean below."""
@@ -153,13 +157,13 @@ class PackingCodec(KVCompression):
         """
         lengths = self.block_lengths(prompt, entries)
         whole = spec.kv_bytes(entries - sum(lengths), 1) * bits
-        return (whole + self._packed_bits(spec, bits, lengths)) // 8
+        return (whole + self._packed_bits(spec, bits, lengths, range(spec.n_layers))) // 8
 
-    def _packed_bits(self, spec: ModelSpec, bits: int, lengths: Sequence[int]) -> int:
-        """Bits of blocks of these lengths in all layers."""
+    def _packed_bits(self, spec: ModelSpec, bits: int, lengths: Sequence[int], layers: Sequence[int]) -> int:
+        """Bits of blocks of these lengths in these layers."""
         if not lengths:
             return 0
-        counts, layers = Counter(lengths), range(spec.n_layers)
+        counts = Counter(lengths)
         blocks = sum(
             n * self.block_bits(spec, i, bits, length) for length, n in counts.items() for i in layers
         )
@@ -172,9 +176,11 @@ class PackingCodec(KVCompression):
         first, lengths = max(prompt, self.min_to_pack), self.block_lengths(prompt, entries)
         if not lengths:
             return entries
-        before = first + self._packed_bits(spec, bits, self.block_lengths(prompt, first)) / entry
+        packed = [i for i in range(spec.n_layers) if self.packs_layer(spec, i)]
+        before = first + self._packed_bits(spec, bits, self.block_lengths(prompt, first), packed) / entry
         whole = min(entries, entries - sum(lengths) + self.pack_size)
-        return math.ceil(max(before, whole + self._packed_bits(spec, bits, lengths) / entry))
+        at_end = whole + self._packed_bits(spec, bits, lengths, range(spec.n_layers)) / entry
+        return math.ceil(max(before, at_end))
 
     def store(self, spec: ModelSpec, layer: int, **options: Any) -> LayerStore:
         return PackedStore(self, spec, layer, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Mapping
 from typing import Any, ClassVar, Literal
 
@@ -28,6 +29,7 @@ from ..values.ranking import save_ranking
 Deed = Literal["evict", "merge", "pack", "select"]
 MOST = 65_536  # entries of a budget
 CHUNK = 512  # prompt tokens read in one pass
+POSITION_BYTES = 4  # of an entry's position, in each KV head
 LEAST = 16  # minimum entries from a share of a short prompt: with fewer the shipped model's text falls apart
 
 
@@ -128,6 +130,19 @@ class CachePolicy(Component):
             return beside + prompt + new
         read = min(prompt, self.budget + CHUNK) if self.banded else prompt
         return beside + max(read, min(prompt + new, self.budget))
+
+    def held_bytes(self, spec: ModelSpec, bits: int, entries: int) -> int:
+        """Bytes of `entries` entries in every layer and KV head, in numbers of `bits` bits, with what travels with each of
+        them: its columns and, once others have been evicted, its position. Free room for further entries is not counted."""
+        columns = sum(x.width * x.dtype.itemsize for x in self.columns.values())
+        beside = columns + (POSITION_BYTES if "evict" in self.does else 0)
+        heads = sum(map(spec.kv_at, range(spec.n_layers)))
+        return spec.kv_bytes(entries, 1) * bits // 8 + heads * entries * beside
+
+    def room(self, spec: ModelSpec, bits: int, entries: int) -> int:
+        """Entries of a plain cache that take as much memory."""
+        entry = max(1, spec.kv_bytes(1, 1)) * bits // 8
+        return math.ceil(self.held_bytes(spec, bits, entries) / entry)
 
     def describe(self) -> dict[str, Any]:
         zones = [zone.record() for zone in self.zones]

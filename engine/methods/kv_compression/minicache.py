@@ -101,6 +101,9 @@ class MiniCache(PackingCodec):
     def pack_size(self) -> int:
         return self.buffer
 
+    def packs_layer(self, spec: ModelSpec, layer: int) -> bool:
+        return any(layer in pair for pair in self.pairs(spec))
+
     def block_bits(self, spec: ModelSpec, layer: int, bits: int, length: int) -> int:
         """What both layers of a pair share counts in the lower one."""
         own, shared = self._pair_bits(spec, layer, bits, length)
@@ -115,7 +118,7 @@ class MiniCache(PackingCodec):
         """Bits of a block of `length` entries that are the layer's own, and those that it shares with the other of its pair."""
         vectors, width = 2 * spec.kv_at(layer), spec.head_dim
         kept = self._unmerged_count(length)
-        if not any(layer in pair for pair in self.pairs(spec)):
+        if not self.packs_layer(spec, layer):
             return vectors * length * width * bits, 0
         return vectors * (length + kept * width) * bits, vectors * (length * width * bits + 16 * kept)
 
@@ -156,7 +159,7 @@ class MiniCache(PackingCodec):
             kept = x.gather(2, at[..., None].expand(-1, -1, -1, x.shape[3]))  # [B, H_kv, R, D]
             return shared | {"length": upcast_half(x).norm(dim=-1).to(x.dtype), "kept": kept}
 
-        return MergedParts(own(lower), own(upper), frozenset(shared), float(angle.mean()) / math.pi)
+        return MergedParts(own(lower), own(upper), frozenset(shared), angle.mean())
 
     def decode(self, parts: Parts, side: Side) -> Tensor:
         e, at = parts["direction"], parts["at"].long()

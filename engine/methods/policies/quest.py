@@ -61,6 +61,12 @@ class Quest(CachePolicy):
     def max_read_entries(self) -> int:
         return self.token_budget
 
+    def held_bytes(self, spec: ModelSpec, bits: int, entries: int) -> int:
+        """With the bounds of full pages, in the layers that choose what they read."""
+        heads = sum(map(spec.kv_at, range(min(self.dense_layers, spec.n_layers - 1), spec.n_layers)))
+        bounds = 2 * heads * (entries // PAGE) * spec.head_dim * bits // 8
+        return super().held_bytes(spec, bits, entries) + bounds
+
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if self.dense_layers < spec.n_layers or self.dense_layers == DENSE:
             return None

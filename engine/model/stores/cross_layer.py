@@ -11,12 +11,12 @@ from .packed_store import SIDES, EntryCoder, PackedBlock, PackedStore, Parts, Si
 
 class MergedParts(NamedTuple):
     """The shared form of two layers' entries. lower, upper: the parts of each, from which it is decoded; shared: the names
-    of those that are one tensor for both; distance: how far apart their directions are on average, 0 to 1."""
+    of those that are one tensor for both; angle: float [], the mean angle between their directions, in radians."""
 
     lower: Parts
     upper: Parts
     shared: frozenset[str]
-    distance: float
+    angle: Tensor
 
 
 class PairCoder(EntryCoder, Protocol):
@@ -46,12 +46,12 @@ class CrossLayerStore(PackedStore):
             merged: dict[Side, MergedParts] = {
                 side: coder.merge(low[i], high[i], side) for i, side in enumerate(SIDES)
             }
-            stop, distance = first + low.shape[3], sum(x.distance for x in merged.values()) / len(SIDES)
+            stop = first + low.shape[3]
             lower: dict[Side, Parts] = {side: x.lower for side, x in merged.items()}
             upper: dict[Side, Parts] = {side: x.upper for side, x in merged.items()}
             below.add(PackedBlock(first, stop, lower), low)
             own = PackedBlock(first, stop, upper, merged["keys"].shared)
-            self.add(own, high, distance)
+            self.add(own, high, [x.angle for x in merged.values()])
         below.drop(count)
         self.drop(count)
 

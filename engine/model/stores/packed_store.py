@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
@@ -178,14 +179,16 @@ class PackedStore(TailStore):
             self.kv[:, :, :, :dense] = self.kv[:, :, :, count : count + dense].clone()
             self._freed = True
 
-    def add(self, block: PackedBlock, kv: Tensor, distance: float | None = None) -> None:
-        """Keep a block after the others, or at the end of the last one; kv: float [2, B, H_kv, T, D], what was packed."""
+    def add(self, block: PackedBlock, kv: Tensor, angles: Sequence[Tensor] = ()) -> None:
+        """Keep a block after the others, or at the end of the last one; kv: float [2, B, H_kv, T, D], what was packed; angles:
+        between the directions of two layers that share it, in radians. They are read only where packings are recorded."""
         parts = block.parts
         if self.evicted is not None:
             k, v = (
                 _largest_error(self.coder.decode(parts[side], side), x)
                 for side, x in zip(SIDES, kv, strict=True)
             )
+            distance = sum(float(x) / math.pi for x in angles) / len(angles) if angles else None
             self.packings.append(PackingResult(block.first, block.stop, block.nbytes, (k, v), distance))
         self.memory.take(*block.tensors)
         last = self.blocks[-1] if self.blocks else None
