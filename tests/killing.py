@@ -1,7 +1,8 @@
-"""Kill writers at random moments, and look at what their readers find: `python killing.py FOLDER KILLS SEED light|all`.
+"""Kill writers at random moments, and look at what their readers find.
 
-One process forks a child for each kill, so that nothing is imported again. It prints one JSON object: for each writer how often
-its reader found the old content, the new one, or a beginning of it, and what was wrong.
+Its arguments: a folder, a number of kills, a seed, and "light" or "all". One process forks a child for each kill, so that it
+imports everything once. It prints one JSON object: for each writer how often its reader found the old content, the new one, or
+a beginning of it, and what was wrong.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ from decodescope.engine.trace.file import writer as trace_writer
 
 
 def prepare(writer: Writer, folder: Path) -> tuple[Any, Any, float]:
-    """The old and the new content as the reader finds them, and the seconds that writing takes: the shortest of three."""
+    """The old and the new content as the reader finds them, and the seconds that writing takes a child: the shortest of three."""
     took = []
     for i in range(3):
         place = folder / f"{NEW}{i}"
-        place.mkdir()
-        if writer.begins:
-            writer.write(place, OLD)
+        child, pipe = start_child(writer, place)
         began = time.perf_counter()
-        writer.write(place, NEW)
+        assert os.read(pipe, 1) == b"-", f"{writer.name} cannot be written by a child"
         took.append(time.perf_counter() - began)
+        os.waitpid(child, 0)
+        os.close(pipe)
     (folder / OLD).mkdir()
     if writer.begins:
         writer.write(folder / OLD, OLD)
     return writer.read(folder / OLD), writer.read(place), min(took)
 
 
-def kill_once(writer: Writer, folder: Path, delay: float) -> bool:
-    """Let a child write, and kill it after `delay` seconds; whether it was still at it."""
+def start_child(writer: Writer, folder: Path) -> tuple[int, int]:
+    """Start a child that writes the new content over the old one; its number, and the pipe on which it says that it is done."""
     folder.mkdir()
     if writer.begins:
         writer.write(folder, OLD)
@@ -55,13 +56,19 @@ def kill_once(writer: Writer, folder: Path, delay: float) -> bool:
             os._exit(0)
     os.close(theirs)
     os.read(ours, 1)
+    return child, ours
+
+
+def kill_once(writer: Writer, folder: Path, delay: float) -> bool:
+    """Let a child write, and kill it after `delay` seconds; whether it was still at it."""
+    child, pipe = start_child(writer, folder)
     until = time.perf_counter() + delay
     while time.perf_counter() < until:
         pass
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    writing = os.read(ours, 1) == b""
-    os.close(ours)
+    writing = os.read(pipe, 1) == b""
+    os.close(pipe)
     return writing
 
 

@@ -160,6 +160,8 @@ def test_notes_of_several_runs_become_one_line_for_each_part() -> None:
 
 def test_notes_of_a_trace_from_anywhere_are_short() -> None:
     for wrong in (["x" * 401], ["x"] * 33):
-        with pytest.raises(TraceError, match="notes must be at most 32, each of at most 400 characters"):
+        with pytest.raises(
+            TraceError, match="notes and violations must be at most 32, each of at most 400 characters"
+        ):
             validate_end(End("stop_token", [], 0, notes=wrong), 9)
     validate_end(End("stop_token", [], 0, notes=["x" * 400] * 32), 9)

@@ -34,7 +34,8 @@ class GrowingTexts:
         """Append a text."""
         if self._file is None:
             return
-        line, begin, done = to_line(row), self._file.tell(), 0
+        line, begin = to_line(row), self._file.tell()
+        done = 0
         try:
             while done < len(line):
                 done += self._file.write(line[done:]) or 0

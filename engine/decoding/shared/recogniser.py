@@ -242,17 +242,17 @@ UNHELD = {
 
 def _explain_unheld(reason: str) -> str:
     """The keyword of a valid schema that masks cannot hold exactly, and the way out; empty: it is something else."""
-    if found := re.search(r"Unimplemented keys: \[(.*?)\]", reason):
-        keys = re.findall(r'"([^"]+)"', found[1])
+    if unknown := re.search(r"Unimplemented keys: \[(.*?)\]", reason):
+        keys = re.findall(r'"([^"]+)"', unknown[1])
         ways = list(dict.fromkeys(INSTEAD.get(key, "leave it out") for key in keys))
         names = ", ".join(f'"{key}"' for key in keys)
         return f"grammar.definition has {names}, which no grammar holds exactly: {'; '.join(ways)}."
     for pattern, (keyword, way) in UNHELD.items():
-        if found := re.search(pattern, reason):
-            value = "".join(f" {x}" for x in found.groupdict().values())
+        if match := re.search(pattern, reason):
+            value = "".join(f" {x}" for x in match.groupdict().values())
             return f"grammar.definition has {keyword}{value}, which no grammar holds exactly: {way}."
-    if found := re.search(r"Unsatisfiable schema: ([^{}]*?)(?= at |\d+ \| |$)", reason):
-        why = found[1].strip()[:REASON]
+    if empty := re.search(r"Unsatisfiable schema: ([^{}]*?)(?= at |\d+ \| |$)", reason):
+        why = empty[1].strip()[:REASON]
         return f"grammar.definition is a schema that no text satisfies ({why}): relax it."
     return ""
 
