@@ -21,6 +21,7 @@ from decodescope.app.runs.run_service import MOST_NEW, RunService, without_targe
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.trace.records.events import Step, ThinnedMass
 from decodescope.lab.cache.attention import attention_rows, attention_shares, received_attention
+from decodescope.lab.cache.entry_states import shared_stretches
 from decodescope.lab.cache.eviction_scores import eviction_scores
 from decodescope.lab.cache.lifetimes import KEPT, WORDS, EntryLifetimes, cache_overlap
 from decodescope.lab.cache.mass import mass_fractions, recorded_mass, thinning_note, whole_mass
@@ -150,6 +151,7 @@ def _overview(request: Request, channel: RecordStream, lives: EntryLifetimes) ->
     mass, read = (_encode_base64(map_[name]) if name in map_ else None for name in ("mass", "read"))
     starts = range(0, across * width, width)
     merged = lives.fates.merge_map(i, lives.rows, width, across)
+    least, most = lives.held_range(i)
     return {
         "step": i,
         "count": lives.count,
@@ -164,11 +166,15 @@ def _overview(request: Request, channel: RecordStream, lives: EntryLifetimes) ->
         "thinned": thinning_note(drawn),
         "read": read,
         "merged": None if merged is None else _encode_base64(merged.astype(np.uint8)),
+        "absent": _encode_base64(map_["absent"]) if "absent" in map_ else None,
+        "cut": lives.cut,
         "packed": min(lives.fates.packed_length(i), lives.length[i]),
+        "packed_layers": lives.fates.packed_layers(i),
+        "texts_shared": _shared_texts(step),
         "bits": lives.fates.bits,
         "texts": [_token_text(channel, lives, p) for p in starts],
-        "held": lives.held[i],
-        "least": lives.held[i] if lives.untold else int(lives.held_mask(i).sum(1).min()),
+        "held": most,
+        "least": least,
         "kept_bytes": lives.held_bytes(i),
         "full": lives.full[i],
         "evicted": lives.evicted[i],
@@ -246,6 +252,7 @@ def _life(request: Request, channel: RecordStream, lives: EntryLifetimes) -> dic
         "text": _token_text(channel, lives, p),
         "came": came,
         "rows": rows,
+        "late": lives.arrival_steps(p),
         "scores": scores,
         **lives.fates.of(p, i),
         "steps": steps,
@@ -283,7 +290,14 @@ def _heavy_hitters(request: Request, channel: RecordStream, lives: EntryLifetime
     rows = [
         [p, _token_text(channel, lives, p), round(float(mine[p]), 6), int(held[:, p].sum())] for p in best
     ]
-    return {"step": i, "row": row, "measured": measured, "of": lives.rows, "recorded": recorded, "rows": rows}
+    return {
+        "step": i,
+        "row": row,
+        "measured": measured,
+        "of": lives.rows - len(lives.cut),
+        "recorded": recorded,
+        "rows": rows,
+    }
 
 
 def _find_text(request: Request, channel: RecordStream, lives: EntryLifetimes) -> dict[str, Any]:
@@ -360,6 +374,12 @@ def _compare_runs(
     j = beside.step_at_length(lives.length[i])
     overlaps = cache_overlap(lives, i, beside, j)
     return {"step": i, "with": other, "beside": j, "layers": lives.layers, "heads": lives.heads, **overlaps}
+
+
+def _shared_texts(step: Step) -> list[list[int]]:
+    """Stretches of the text that several texts of the run read, each held once."""
+    nodes = next((x.shared for x in step.cache if x.lane == "target"), None)
+    return [] if nodes is None else shared_stretches(nodes)
 
 
 def _shared_prefix_tree(request: Request, channel: RecordStream, lives: EntryLifetimes) -> dict[str, Any]:

@@ -25,6 +25,7 @@ class EntryChanges:
         self._packs: list[
             tuple[int, int, int, float, float]
         ] = []  # step, first, stop, errors of keys and of values
+        self._packing: set[int] | None = None  # layers that it packs; None: all
         self._all = np.zeros((0, 6))
         self._beside: list[tuple[int, Augmented]] = []  # step, what prompt compression added in it
         self._lock = Lock()  # of both
@@ -42,6 +43,7 @@ class EntryChanges:
         if change.packed is not None:
             p = change.packed
             self._packs.append((step, p.first, p.stop, p.key_error, p.value_error))
+            self._packing = None if p.layers is None else set(p.layers) | (self._packing or set())
 
     def _merges_until(self, i: int) -> np.ndarray:
         """`_merges` up to step i, as one."""
@@ -101,3 +103,7 @@ class EntryChanges:
     def packed_length(self, i: int) -> int:
         """The end of the part that has been packed by step i: the oldest are packed first."""
         return max((stop for step, _, stop, _, _ in self._packs if step <= i), default=0)
+
+    def packed_layers(self, i: int) -> list[int] | None:
+        """The layers whose entries are packed by step i; None: all, or none."""
+        return sorted(self._packing) if self._packing is not None and self.packed_length(i) else None

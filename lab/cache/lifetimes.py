@@ -17,9 +17,12 @@ from decodescope.engine.trace.records.parts import PLACES, part_description, zon
 from decodescope.engine.trace.records.prompt import effective_prompt
 
 from .entry_changes import EntryChanges
+from .entry_states import absent_stretches, count_or_none, cut_rows
 from .reference_loss import ReferenceLoss
 
-KEPT = int(np.iinfo(np.int32).max)  # "left at" of an entry that is still held
+KEPT = int(
+    np.iinfo(np.int32).max
+)  # "left at" of an entry that is still held, "came at" of one that never came
 BY_READING = -1  # the step number of the prefill
 MOST_POSITIONS = 1 << 22
 MOST_ENTRIES = 1 << 26  # limit of rows times positions
@@ -32,7 +35,12 @@ WORDS = {
     "O": "left the window: it was the oldest that could go",
     "B": "over budget: it went although older ones stayed",
     "M": "merged: it became part of another entry",
+    "A": "absent: this layer computed no entry of it",
+    "C": "cut: the model has no such KV head",
 }
+
+
+NEVER = "AC"  # letters of entries that never were there
 
 
 class EntryLifetimes:
@@ -44,6 +52,7 @@ class EntryLifetimes:
     sinks, heavy, near: number of entries that the policy keeps as the first, by choice and as the newest; None if unknown
     once: whether the policy cuts only when the prompt has been read: the numbers are then the prompt's, and written text stays
     budget: the sum of these numbers; None where written text comes on top
+    cut: rows of KV heads that were cut out of the model, which hold nothing
     fates: other changes of the entries;  missed: the losses that an additional full cache measured
     went: the word for entries that left: a policy evicted them; if the policy keeps everything, the strategy freed them
     untold: whether some evictions were counted without being listed (level "summary")
@@ -56,7 +65,7 @@ class EntryLifetimes:
     def __init__(self, header: Header):
         self.header = header
         self.layers, self.heads = (
-            max(1, _count_or_none(header.model.get(x)) or 1) for x in ("n_layers", "n_kv_heads")
+            max(1, count_or_none(header.model.get(x)) or 1) for x in ("n_layers", "n_kv_heads")
         )
         if self.rows > MOST_ENTRIES // 256:
             raise Refusal(f"The run has {self.rows:,} layers and heads, more than can be shown.")
@@ -79,6 +88,9 @@ class EntryLifetimes:
         self.prompt = 0  # positions read during the prefill
         self._read = 0
         self._left = np.full((self.rows, 256), KEPT, np.int32)
+        self.cut = cut_rows(header)
+        # int32 [layers, n]: the step from which a layer has the entry of a position; None: no layer ever lacked one
+        self._came: np.ndarray | None = None
         self._chosen: tuple[int, bool] = (-1, False)
         self.fates = EntryChanges(self.heads, part_description(header, "kv_compression").get("bits"))
         self.missed = ReferenceLoss()
@@ -121,8 +133,10 @@ class EntryLifetimes:
         """Learn a record. Raises Refusal if it has more entries than can be shown."""
         change = next((x for x in record.cache if x.lane == "target"), None)
         if change is not None:
+            i = self.count if isinstance(record, Step) else BY_READING
             self._grow(change.appended)
-            self._record_change(change, self.count if isinstance(record, Step) else BY_READING)
+            self._record_absent(change, i)
+            self._record_change(change, i)
         if isinstance(record, Prefill):
             self.prompt, self.tokens = self._read, effective_prompt(self.header, record)
             return
@@ -154,6 +168,19 @@ class EntryLifetimes:
             wider = np.full((self.rows, max(self._read, 2 * self._left.shape[1])), KEPT, np.int32)
             wider[:, : self._left.shape[1]] = self._left
             self._left = wider
+            if self._came is not None:
+                more = wider.shape[1] - self._came.shape[1]
+                self._came = np.pad(self._came, ((0, 0), (0, more)), constant_values=BY_READING)
+
+    def _record_absent(self, change: CacheChange, i: int) -> None:
+        """Record in which layers positions have no entry, or have one only now."""
+        for stretches, at in zip(absent_stretches(change, self._read), (KEPT, i), strict=True):
+            for layer, first, stop in stretches.tolist():
+                if self._came is None:
+                    self._came = np.full((self.layers, self._left.shape[1]), BY_READING, np.int32)
+                if 0 <= layer < self.layers:
+                    part = self._came[layer, first : min(stop, self._read)]
+                    part[(part == KEPT) | (at == KEPT)] = at
 
     def _record_change(self, change: CacheChange, i: int) -> None:
         """Record the entries that a change lost; entries that are not in this cache are ignored."""
@@ -189,13 +216,34 @@ class EntryLifetimes:
     # ---- one step
 
     def eviction_steps(self, i: int) -> np.ndarray:
-        """int32 [rows, n]: the step in which each of the n positions read by step i left; later steps count as KEPT."""
+        """int32 [rows, n]: the step in which each of the n positions read by step i left; later steps count as KEPT, and so do
+        entries that were never there."""
         at = self._left[:, : self.length[i]]
         return np.where(at <= i, at, KEPT)
 
+    def absent_mask(self, i: int) -> np.ndarray | None:
+        """bool [rows, n]: the entries that are not there after step i because no pass computed them, or their head was cut;
+        None: there are none."""
+        if self._came is None and not self.cut:
+            return None
+        n = self.length[i]
+        mask = np.zeros((self.rows, n), bool)
+        if self._came is not None:
+            mask |= np.repeat(self._came[:, :n] > i, self.heads, 0)
+        mask[self.cut] = True
+        return mask
+
     def held_mask(self, i: int) -> np.ndarray:
         """bool [rows, n]: the entries that are held after step i."""
-        return self._left[:, : self.length[i]] > i
+        held = self._left[:, : self.length[i]] > i
+        return held if (absent := self.absent_mask(i)) is None else held & ~absent
+
+    def held_range(self, i: int) -> tuple[int, int]:
+        """The fewest and the most entries that a KV head holds after step i, of those that are in the model."""
+        if self.untold:
+            return self.held[i], self.held[i]
+        held = np.delete(self.held_mask(i).sum(1), self.cut)
+        return (int(held.min()), self.held[i]) if len(held) else (0, 0)
 
     def held_bytes(self, i: int) -> int:
         """Bytes of the entries that are held after step i, counted as `full` counts all."""
@@ -224,6 +272,10 @@ class EntryLifetimes:
 
     def _letter(self, row: int, p: int, i: int, merged: bool) -> str:
         """The letter of one position; merged: whether it was merged into another entry in this row by step i."""
+        if row in self.cut:
+            return "C"
+        if self._came is not None and self._came[row // self.heads, p] > i:
+            return "A"
         if self._left[row, p] <= i:
             return self._eviction_letter(merged)
         if self.sinks and p < self.sinks:
@@ -246,8 +298,14 @@ class EntryLifetimes:
         if self._chosen[0] != self.count:
             first = self.sinks or 0
             at = self._left[:, first : self._read]
+            if self._came is not None:  # what was never there has outlived nothing
+                never = np.repeat(self._came[:, first : self._read] == KEPT, self.heads, 0)
+                at = np.where(never, BY_READING - 1, at)
             falls = bool(self.heavy) or (
-                at.shape[1] > 1 and bool((np.maximum.accumulate(at, 1)[:, :-1] > at[:, 1:]).any())
+                at.shape[1] > 1
+                and bool(
+                    ((np.maximum.accumulate(at, 1)[:, :-1] > at[:, 1:]) & (at[:, 1:] >= BY_READING)).any()
+                )
             )
             self._chosen = (self.count, falls)
         return self._chosen[1]
@@ -257,8 +315,8 @@ class EntryLifetimes:
     ) -> dict[str, Any]:
         """The map after step i in at most `columns` columns of equal width.
 
-        Per row and column it has the share that is held, whether something left in this step, the largest mass of the held
-        entries, and the share that was read.
+        Per row and column it has the share that is held, the share that was never there, whether something left in this step,
+        the largest mass of the held entries, and the share that was read.
 
         uint8 [rows, columns] each; mass, read: uint8 [layers, heads, n], or None
         """
@@ -267,6 +325,9 @@ class EntryLifetimes:
         across = max(1, -(-n // width))
         flat = np.full((self.rows, across * width), -2, np.int32)
         flat[:, :n] = self._left[:, :n]
+        absent = self.absent_mask(i)
+        if absent is not None:
+            flat[:, :n][absent] = -2
         at = flat.reshape(self.rows, across, width)
         here = np.full(across, width)
         here[-1] = n - (across - 1) * width if n else 1
@@ -277,6 +338,12 @@ class EntryLifetimes:
             "kept": np.ceil(255 * share).astype(np.uint8),
             "now": (at == i).any(2),
         }
+        if absent is not None:
+            padded = np.zeros((self.rows, across * width), bool)
+            padded[:, :n] = absent
+            grid["absent"] = np.ceil(255 * padded.reshape(self.rows, across, width).sum(2) / here).astype(
+                np.uint8
+            )
         if mass is not None:
             padded = np.zeros((self.rows, across * width), np.uint8)
             shown = mass.reshape(self.rows, -1)[:, :n]
@@ -304,7 +371,7 @@ class EntryLifetimes:
         )
         if plan is not None and plan.entries.shape != (self.layers, self.heads):
             plan = None
-        if plan is None and (held == held[0]).all():
+        if plan is None and len({*np.delete(held, self.cut).tolist()}) < 2:
             return None
         heads: dict[str, Any] = {"held": held.tolist(), "due": None, "kinds": [], "kind": None}
         if plan is not None:
@@ -320,20 +387,32 @@ class EntryLifetimes:
         at = self._left[:, position]
         became = {x[0] for x in self.fates.of(position, i)["into"]}
         letters = [self._letter(row, position, i, row in became) for row in range(self.rows)]
-        return [(int(left) if left <= i else None, letter) for left, letter in zip(at, letters, strict=True)]
+        there = [letter not in NEVER for letter in letters]
+        return [
+            (int(left) if left <= i and held else None, letter)
+            for left, letter, held in zip(at, letters, there, strict=True)
+        ]
+
+    def arrival_steps(self, position: int) -> list[int] | None:
+        """Per row the step from which a position's entry is there, if some layer got it later than others, or never."""
+        if self._came is None or (self._came[:, position] == BY_READING).all():
+            return None
+        return [int(x) for x in np.repeat(self._came[:, position], self.heads)]
 
     def table(self, i: int, first: int, last: int) -> list[dict[str, Any]]:
         """Lifetimes of the positions first <= p < last by step i.
         They say when each came, in how many rows it is held, and when it left first and last."""
         rows, became = [], self.fates.sources(i)
+        masks, none = self.absent_mask(i), np.zeros(self.rows, bool)
         for p in range(first, min(last, self.length[i])):
-            at = self._left[:, p]
-            gone = at[at <= i]
+            at, absent = self._left[:, p], none if masks is None else masks[:, p]
+            gone = at[(at <= i) & ~absent]
             rows.append(
                 {
                     "position": p,
                     "came": self.creation_step(p),
-                    "kept": int(self.rows - len(gone)),
+                    "kept": int(self.rows - len(gone) - absent.sum()),
+                    "absent": int(absent.sum()),
                     "first": int(gone.min()) if len(gone) else None,
                     "last": int(gone.max()) if len(gone) else None,
                     "why": self._eviction_letter(p in became) if len(gone) else "",
@@ -402,7 +481,3 @@ def _may_evict(header: Header) -> bool:
     """Whether a policy of the run may have evicted: one that does not describe itself may, and so may those of a fork."""
     does = part_description(header, "policy").get("does")
     return does is None or not {"evict", "merge"}.isdisjoint(does) or bool(reread_steps(header, ("policy",)))
-
-
-def _count_or_none(value: Any) -> int | None:
-    return value if type(value) is int and 0 <= value < 1 << 40 else None

@@ -63,16 +63,19 @@ def text_lifetime(trace: Trace, text: str) -> dict[str, Any]:
 
 def span_lifetime(lives: EntryLifetimes, first: int, last: int, i: int) -> dict[str, Any]:
     """What became of the positions first..last by step i, and one sentence on all rows.
-    Per row it has how many are held, the steps in which the first and the last of them left, and why the first did."""
+    Per row it has how many are held, how many were never there, the steps in which the first and the last of them left, and
+    why the first did."""
     n, size = lives.length[i], last - first + 1
     read = min(last + 1, n) - first
-    rows = []
+    rows, absent = [], lives.absent_mask(i)
     for row, at in enumerate(lives.eviction_steps(i)[:, first : last + 1]):
         gone = at[at <= i]
+        missing = 0 if absent is None else int(absent[row, first : last + 1].sum())
         rows.append(
             {
                 "row": row,
-                "kept": max(0, read) - len(gone),
+                "kept": max(0, read) - len(gone) - missing,
+                "absent": missing,
                 "first": int(gone.min()) if len(gone) else None,
                 "last": int(gone.max()) if len(gone) else None,
                 "why": _reason_letter(lives, row, first + int(at.argmin()), i) if len(gone) else "",
@@ -101,11 +104,23 @@ def _sentence(
         return f"{stands}, which the cache has not read by step {i}."
     if lives.untold:
         return f"{stands}; {lives.unlisted_reason}."
+    never = sum(row["absent"] == read and row["row"] not in lives.cut for row in rows)
+    rows = [row for row in rows if row["absent"] < read]
+    if never:
+        has = "head has" if never == 1 else "heads have"
+        stands += f"; {never} {has} no entry of it, since the layer computed none"
+    if not rows:
+        return f"{stands}."
     heads = "head" if len(rows) == 1 else "heads"
     whole, none = (sum(row["kept"] == k for row in rows) for k in (read, 0))
     if whole == len(rows):
         return f"{stands}: after step {i} {'the head holds' if len(rows) == 1 else f'all {len(rows)} heads hold'} all of it."
     lost = [row for row in rows if row["first"] is not None]
+    if not lost:
+        return (
+            f"{stands}: after step {i} {whole} of {len(rows)} {heads} hold all of it, the others a part: their layers "
+            "computed no more."
+        )
     early, late = min(lost, key=lambda row: row["first"]), max(lost, key=lambda row: row["last"])
     old = f"only the first {lives.sinks} are" if lives.sinks else "nothing is"
     because = {

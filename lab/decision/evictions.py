@@ -10,7 +10,7 @@ from decodescope.engine.core.arguments import check_whole_number
 from decodescope.engine.trace import Step, Trace, TraceError
 from decodescope.engine.trace.records.parts import part_description as says
 from decodescope.engine.trace.records.parts import zones
-from decodescope.lab.cache.lifetimes import KEPT, WORDS, EntryLifetimes
+from decodescope.lab.cache.lifetimes import KEPT, NEVER, WORDS, EntryLifetimes
 from decodescope.lab.cache.mass import recorded_mass, relative_mass, thinning_note
 from decodescope.lab.formatting.numbers import f
 from decodescope.lab.formatting.tokens import visible_token
@@ -53,8 +53,12 @@ def explain_eviction(
     of = " of the prompt" if lives.once else ""
     why.lines.append(ExplanationLine(f"{words} Each KV head keeps{of}:" if sums else words, sums))
     if left == KEPT:
-        why.status, why.title = "accept", "Held"
         letter = lives.letters(row, step.step, entry.position, entry.position + 1)[0]
+        if letter in NEVER:
+            why.status, why.title = "unreached", "Never there"
+            why.lines.append(ExplanationLine(f"There is no such entry, {WORDS[letter]}."))
+            return why
+        why.status, why.title = "accept", "Held"
         why.lines.append(ExplanationLine(f"This entry is still there, {WORDS[letter]}."))
         return why
     if left < 0:

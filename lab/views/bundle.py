@@ -29,7 +29,7 @@ ASKS = {
     "scale": "scale", "rounds": "repeats", "survey": "survey",
 }  # fmt: skip
 # named after the module that each part begins with
-PARTS = tuple(sorted({*ASKS.values(), "pair", "picture", "prompt_compression", "model"}))
+PARTS = tuple(sorted({*ASKS.values(), "pair", "picture", "prompt_compression", "model", "entries"}))
 SINGLE = frozenset(PARTS) - {"pair"}  # parts that one run can need
 _FROM = r'\{\s*(\w+(?:,\s*\w+)*),?\s*\} from "(\.{1,2}/[\w./-]+\.js)";\n'
 _IMPORT = re.compile("^import " + _FROM, re.MULTILINE)
@@ -57,7 +57,8 @@ def needed_parts(messages: Iterable[Mapping[str, Any]]) -> frozenset[str]:
 
 def requested_parts(message: Mapping[str, Any]) -> set[str]:
     """The parts that one message needs.
-    A head needs one if pictures are written, a prompt was cut, a model was made from another or a depth rule was chosen."""
+    A head needs one if pictures are written, a prompt was cut, a model was made from another, a depth rule was chosen or its
+    cache may hold other entries than plain ones."""
     if message.get("kind") != "head":
         return {part for key, part in ASKS.items() if message.get(key)}
     ruled = message.get("parts", {}).get("adaptive_depth", {}).get("usual") is False
@@ -67,6 +68,7 @@ def requested_parts(message: Mapping[str, Any]) -> set[str]:
         ("prompt_compression", message.get("shortened")),
         ("model", changed),
         ("depth", ruled),
+        ("entries", message.get("entries")),
     )
     return {name for name, wanted in asks if wanted}
 

@@ -5,6 +5,7 @@
 export const loads = {
   canvas: () => import("./scope/canvas/canvas.js"),
   depth: () => import("./scope/model/depth.js"),
+  entries: () => import("./scope/cache/entries.js"),
   model: () => import("./scope/model/model.js"),
   pair: () => import("./scope/pair/pair.js"),
   picture: () => import("./scope/canvas/picture.js"),

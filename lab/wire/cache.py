@@ -8,8 +8,12 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from decodescope.engine.trace.records.events import CacheChange, Header, Prefill
+from decodescope.engine.trace.records.parts import part_description
+from decodescope.lab.cache.entry_states import absent_stretches, cut_rows, shared_stretches
 from decodescope.lab.cache.mass import recorded_mass, thinning_note, whole_mass
 
+# kinds of parts that may leave other entries in the cache than one of each token in each head
+MARKING = ("strategy", "policy", "kv_compression", "adaptive_depth", "prompt_compression")
 MAP = 1 << 16  # entries of a map that is sent
 
 
@@ -31,10 +35,25 @@ def encode_cache(header: Header, change: CacheChange, read: int, before: Prefill
         row |= {"shared": change.shared_bytes, "kept": change.kept_bytes(read)}
     if change.by_head is not None:
         row |= {"mean": round(float(change.by_head.mean()), 3), "least": int(change.by_head.min())}
+    row |= _encode_kinds(header, change, read)
+    if change.shared is not None and (texts := shared_stretches(change.shared)):
+        row["texts"] = texts
     for prompt in [] if before is None else before.cache:
-        if prompt.lane == change.lane and (lost := _encode_evicted(header, prompt)):
+        if prompt.lane == change.lane and (
+            lost := _encode_evicted(header, prompt) | _encode_kinds(header, prompt, prompt.appended)
+        ):
             row["prompt"] = lost
     return row
+
+
+def encode_entry_facts(header: Header) -> dict[str, Any] | None:
+    """What holds for all entries of the target's cache, for the view that marks their kinds; None: all are plain ones.
+    cut: rows of heads that the model has not;  loaded: the first entries came from a file;  bits: of a packed number"""
+    usual = all(part_description(header, kind).get("usual") is True for kind in MARKING)
+    cut, loaded = cut_rows(header), (header.loaded or {}).get("entries", 0)
+    if usual and not (cut or loaded or header.fork or header.model.get("block_length")):
+        return None
+    return {"cut": cut, "loaded": loaded, "bits": part_description(header, "kv_compression").get("bits")}
 
 
 def encode_cache_maps(change: CacheChange) -> dict[str, str]:
@@ -84,17 +103,38 @@ def _encode_evicted(header: Header, change: CacheChange) -> dict[str, Any]:
     if change.evicted_all is not None and len(change.evicted_all):
         gone["gone"] = _compact_ranges(change.evicted_all.tolist())
     if change.evicted is not None and len(change.evicted):
-        gone["out"] = _evicted_by_row(header, change.evicted)
+        gone["out"] = _compact_rows(header, change.evicted)
     if change.evicted_count and not gone:
         gone["untold"] = True
     return gone
 
 
-def _evicted_by_row(header: Header, evicted: np.ndarray) -> list[list[Any]]:
-    """By row (layer x KV head) the positions that left. Most rows of a large model may have none: these are one empty list."""
+def _encode_kinds(header: Header, change: CacheChange, read: int) -> dict[str, Any]:
+    """What became of entries besides leaving: [layer, first position, the one behind the last] of those that are absent, or
+    came late; by row, those that were merged into another one; [first, stop, layers or null] of packed ones; extra ones."""
+    kinds: dict[str, Any] = {}
+    if change.lane != "target":
+        return kinds
+    for name, stretches in zip(("never", "came"), absent_stretches(change, read), strict=True):
+        if len(stretches):
+            kinds[name] = stretches.tolist()
+    if change.merged is not None and len(change.merged):
+        became = change.merged[change.merged[:, 3] >= 0, :3]
+        if len(became):
+            kinds["merged"] = _compact_rows(header, became)
+    if change.packed is not None:
+        kinds["packed"] = [change.packed.first, change.packed.stop, change.packed.layers]
+    if change.augmented:
+        kinds["extras"] = [{"form": x.form, "at": x.at, "entries": x.entries} for x in change.augmented]
+    return kinds
+
+
+def _compact_rows(header: Header, entries: np.ndarray) -> list[list[Any]]:
+    """Entries [E, 3] (layer, head, position) as positions by row (layer x KV head). Most rows of a large model may have none:
+    these are one empty list."""
     heads = int(header.model.get("n_kv_heads", 1))
     count = int(header.model.get("n_layers", 1)) * heads
-    layer, head, position = evicted.astype(np.int64, copy=False).T
+    layer, head, position = entries.astype(np.int64, copy=False).T
     here = (layer >= 0) & (layer * heads + head < count) & (head >= 0) & (head < heads)
     row, position = (layer * heads + head)[here], position[here]
     order = np.lexsort((position, row))

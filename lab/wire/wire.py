@@ -28,7 +28,7 @@ from decodescope.lab.cost.machine import machine_of
 from decodescope.lab.formatting.style import STATUS_OF_ORIGIN
 
 from . import notes
-from .cache import encode_cache, encode_cache_maps, has_cache_map
+from .cache import encode_cache, encode_cache_maps, encode_entry_facts, has_cache_map
 from .canvas import encode_canvas, encode_chain
 from .copies import encode_copies
 from .depths import add_exits, encode_depth
@@ -152,6 +152,7 @@ class Wire:
             "kind": "head",
             "run": h.run,
             "model": _encode_model_summary(h.model),
+            "entries": encode_entry_facts(h),
             "built": encode_models(h),
             "lanes": {role: _encode_model_summary(spec) for role, spec in h.lanes.items()},
             "method": h.method,
@@ -443,7 +444,7 @@ def _fit_budget(step: dict[str, Any]) -> dict[str, Any]:
     if over > 0:
         over += len(',"cut":true')
     for row in step["kv"]:
-        listed = {name: row[name] for name in ("gone", "out", "prompt") if name in row}
+        listed = {name: row[name] for name in ("gone", "out", "prompt", "merged") if name in row}
         if over > 0 and (size := len(encode(listed))) > BUDGET // 4:
             for name in listed:
                 del row[name]

@@ -90,7 +90,7 @@ def test_a_run_takes_along_what_it_asks_for() -> None:
     assert needed_parts(messages(tree, last=5)) == set() and needed_parts(messages(tree)) == {"repeats"}, (
         "a toy goes round after a while"
     )
-    assert needed_parts(messages(known("beam"), last=5)) == {"trees"}
+    assert needed_parts(messages(known("beam"), last=5)) == {"trees", "entries"}
     assert requested_parts({"kind": "head", "parts": {"adaptive_depth": {"usual": False}}}) == {"depth"}
     with_trees, without = bundle(frozenset({"trees"})), bundle(frozenset())
     assert "// ---- tree_steps.js" in with_trees and "// ---- canvas.js" not in with_trees

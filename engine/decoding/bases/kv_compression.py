@@ -190,15 +190,18 @@ class PackingCodec(KVCompression):
             store.pack()
 
     def take_packed(self, cache: KVCache) -> Packed | None:
-        packings = [x for store in _packed_stores(cache) for x in store.packings]
+        stores = _packed_stores(cache)
+        packings = [x for store in stores for x in store.packings]
         if not packings:
             return None
+        layers = [i for i, store in enumerate(stores) if store.packings]
         notes = self.packing_notes(cache)
         for store in _packed_stores(cache):
             store.packings = []
         first, stop = min(x.first for x in packings), max(x.stop for x in packings)
         keys, values = (max(x.errors[side] for x in packings) for side in (0, 1))
-        return Packed(first, stop, sum(x.nbytes for x in packings), keys, values, notes)
+        some = layers if len(layers) < len(stores) else None
+        return Packed(first, stop, sum(x.nbytes for x in packings), keys, values, notes, some)
 
     def packing_notes(self, cache: KVCache) -> dict[str, Any] | None:
         """What is recorded of the stores' `packings`, in addition to the notes of every packing KV compression."""

@@ -226,6 +226,9 @@ class Recorder:
         if not isinstance(held, int) and any(store.heads is not None for store in cache.layers):
             change.head_bytes = np.array([store.bytes_by_head() for store in cache.layers], np.int64)
         change.lacks, lane.lacks = lane.lacks, None
+        if cache.absent or cache.filled:
+            change.absent, change.filled = position_stretches(cache.absent), position_stretches(cache.filled)
+            cache.absent, cache.filled = [], []
         change.freed, lane.freed = lane.freed, None
         if lane.name == "target":
             lost = _count_lost(before, held, change.lacks, len(cache.layers), spec.n_kv_heads)
@@ -397,6 +400,17 @@ def evicted_by_layer(logs: list[list[Tensor]]) -> np.ndarray:
             head, slot = (positions[0] >= 0).nonzero(as_tuple=True)
             rows.append(torch.stack([torch.full_like(head, layer), head, positions[0][head, slot].long()], 1))
     return torch.cat(rows).to(torch.int32).cpu().numpy()
+
+
+def position_stretches(pairs: Sequence[tuple[int, int]]) -> np.ndarray | None:
+    """int32 [A, 3] (layer, first position, the one behind the last) of (layer, position) pairs; None: there are none."""
+    stretches: list[list[int]] = []
+    for layer, position in sorted(pairs):
+        if stretches and stretches[-1][0] == layer and stretches[-1][2] == position:
+            stretches[-1][2] += 1
+        else:
+            stretches.append([layer, position, position + 1])
+    return np.array(stretches, np.int32) if stretches else None
 
 
 def _entries_held(cache: KVCache, spec: ModelSpec) -> Held:

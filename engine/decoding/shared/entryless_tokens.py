@@ -15,6 +15,7 @@ def skip_tokens(lane: Lane, tokens: list[int]) -> None:
         for store in lane.cache.layers:
             store.mark_missing(0)
         lane.lacks = [len(tokens)] * len(lane.cache.layers)
+        lane.cache.absent = [(i, at) for i in range(len(lane.lacks)) for at in range(len(tokens))]
 
 
 def evict_all(lane: Lane) -> None:

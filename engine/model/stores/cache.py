@@ -32,6 +32,8 @@ class KVCache:
     tree:   what its sequences have in common, if that is tracked entry by entry
     outside: what every row attends to in addition to the entries of the text
     waiting: by layer, tokens of the text that have no entries from there on yet
+    absent:  (layer, position) of committed tokens without an entry there, since this was last taken;  filled: the same of
+             tokens that had waited, and whose entries came
     """
 
     def __init__(
@@ -51,6 +53,8 @@ class KVCache:
         self.reference: KVCache | None = None
         self.outside: list[ExtraKV] = []
         self.waiting: dict[int, DeferredTokens] = {}
+        self.absent: list[tuple[int, int]] = []
+        self.filled: list[tuple[int, int]] = []
         self.layers: list[LayerStore] = [
             store(spec, i, batch=batch, columns=columns, dtype=dtype, device=device, memory=self.memory)
             for i in range(spec.n_layers)
@@ -78,7 +82,9 @@ class KVCache:
         reached = len(self.layers) if ran.left is None else ran.left.layer
         for i, (store, mine) in enumerate(zip(self.layers, own, strict=True)):
             here = {ran.pending[i][at] for at in mine} if i in ran.pending else set(rows)
-            if i < reached and (lost := [k for k, row in enumerate(rows) if row not in here]):
+            lost = [k for k, row in enumerate(rows) if row not in here]
+            self.absent += [(i, self.length + k) for k in lost]
+            if i < reached and lost:
                 store.mark_missing(self.length + lost[0])
             if store.m:
                 store.commit(mine)
@@ -88,6 +94,7 @@ class KVCache:
     def _update_deferred(self, rows: Sequence[int], ran: ExecutedLayers, reached: int) -> None:
         """Those that a pass took along wait no longer, or where it stopped itself, before the layer `reached`."""
         went = [x for layer, x in self.waiting.items() if layer < reached]
+        self._note_filled(went, reached)
         stays = {layer: x for layer, x in self.waiting.items() if layer >= reached}
         if ran.left is not None:
             along = len(ran.left) - ran.fed
@@ -105,8 +112,15 @@ class KVCache:
         for store in self.layers:
             if store.m:
                 store.commit(range(store.m))
+        self._note_filled([first, *self.waiting.values()], len(self.layers))
         self.memory.give(*first.tensors)
         self._replace_deferred({})
+
+    def _note_filled(self, went: Sequence[DeferredTokens], reached: int) -> None:
+        """Note that tokens that had waited now have entries below the layer `reached`."""
+        for x in went:
+            at = x.positions[0].tolist()
+            self.filled += [(layer, position) for layer in range(x.layer, reached) for position in at]
 
     @property
     def deferred_tokens(self) -> int:

@@ -102,6 +102,7 @@ class CacheValidator:
         lacks = change.lacks is not None and len(change.lacks) == len(self._lacks)
         if lacks:
             self._lacks |= np.array(change.lacks) > 0
+        self._check_absent(where, change, n)
         if change.scores is not None:
             self._check_scores(where, change, change.scores, n)
         listed = self._evictions(where, change, n)
@@ -139,6 +140,27 @@ class CacheValidator:
             self._held = None
         else:
             self._check_plan(where, change.plan, self._held)
+
+    def _check_absent(self, where: str, change: CacheChange, n: int) -> None:
+        """Check that the places without an entry are as many as each layer lacks."""
+        if change.absent is None and change.filled is None:
+            return
+        lacks = np.zeros(len(self._lacks), np.int64)
+        for stretches, sign in ((change.absent, 1), (change.filled, -1)):
+            if stretches is None:
+                continue
+            layer, first, stop = stretches.astype(np.int64).T
+            if (layer >= len(lacks)).any() or (stop > n).any():
+                self._report(
+                    where,
+                    f"its cache lacks an entry in a layer or behind a text of {n} tokens that is not there",
+                )
+                return
+            np.add.at(lacks, layer, sign * (stop - first))
+        if lacks.tolist() != (change.lacks or [0] * len(lacks)):
+            self._report(
+                where, "its cache lacks other numbers of entries by layer than the places that it names"
+            )
 
     def _check_plan(self, where: str, plan: Plan | None, held: np.ndarray) -> None:
         """Check that a policy that cuts once leaves what it planned of the prompt, and any other never more than it planned.

@@ -346,10 +346,7 @@ def _validate_cache_change(change: CacheChange, where: str) -> None:  # noqa: C9
             raise TraceError(
                 f"{where}.evicted has {change.evicted.shape[1]} columns, not layer, head and position"
             )
-    if max(change.lacks or [0]) > change.appended:
-        raise TraceError(
-            f"{where}.lacks has a layer that lacks more than the {change.appended} tokens that were committed"
-        )
+    _validate_absent(change, where)
     if change.by_head is not None:
         validate_array(change.by_head, f"{where}.by_head", 2, "iu")
         validate_range(change.by_head, 0, change.held, f"{where}.by_head")
@@ -385,6 +382,31 @@ def _validate_cache_change(change: CacheChange, where: str) -> None:  # noqa: C9
             )
     if change.packed is not None:
         _validate_packed(change.packed, change.held, f"{where}.packed")
+
+
+def _validate_absent(change: CacheChange, where: str) -> None:
+    if max(change.lacks or [0]) > change.appended:
+        raise TraceError(
+            f"{where}.lacks has a layer that lacks more than the {change.appended} tokens that were committed"
+        )
+    for name, stretches in (("absent", change.absent), ("filled", change.filled)):
+        if stretches is not None:
+            _validate_stretches(stretches, f"{where}.{name}")
+
+
+def _validate_stretches(stretches: np.ndarray, where: str) -> None:
+    validate_array(stretches, where, 2, "iu")
+    if stretches.shape[1] != 3:
+        raise TraceError(
+            f"{where} has {stretches.shape[1]} columns, not layer, first position and the one behind the last"
+        )
+    validate_range(stretches, 0, np.inf, where)
+    layer, first, stop = stretches.astype(np.int64).T
+    follows = (layer[1:] > layer[:-1]) | ((layer[1:] == layer[:-1]) & (first[1:] > stop[:-1]))
+    if (first >= stop).any() or not follows.all():
+        raise TraceError(
+            f"{where} has a stretch that ends before it begins, or does not follow the one before it"
+        )
 
 
 def _validate_merged(change: CacheChange, where: str) -> None:
@@ -488,7 +510,7 @@ def _reference(reference: ReferenceRecord, where: str) -> None:
 
 
 def _validate_packed(packed: Packed, held: int, where: str) -> None:
-    validate_counts([packed.first, packed.stop - packed.first, packed.bytes], where)
+    validate_counts([packed.first, packed.stop - packed.first, packed.bytes, *(packed.layers or [])], where)
     if not (packed.stop <= held and packed.key_error >= 0 and packed.value_error >= 0):
         raise TraceError(f"{where} has entries that are not held, or an error below 0")
 

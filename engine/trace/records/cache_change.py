@@ -13,6 +13,7 @@ class Packed:
     bytes: their size in all layers, including scales and everything else
     key_error, value_error: the largest absolute difference between a number of a key, or value, and what it is unpacked to
     notes: what the KV compression recorded in addition
+    layers: those that it packs, if it leaves others as they are; None: all
     """
 
     first: int
@@ -21,6 +22,7 @@ class Packed:
     key_error: float
     value_error: float
     notes: dict[str, Any] | None = None
+    layers: list[int] | None = None
 
 
 @dataclass

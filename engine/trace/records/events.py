@@ -257,6 +257,8 @@ class CacheChange:
     appended:    tokens committed beyond the furthest so far; held: entries of the KV head that holds most afterwards
     lacks:       by layer, the number of tokens without an entry, if layers differ; below 0: it got entries of that many more
                  tokens that had waited
+    absent:      int32 [A, 3] (layer, first position, the one behind the last) of committed tokens without an entry there, if
+                 layers differ;  filled: the same of tokens that had waited, and whose entries the layer now has
     by_head:     int32 [L, H_kv] entries of each layer and KV head afterwards, if they differ
     held_bytes:  bytes of all storages (keys, values, positions, columns); full_bytes: those that keeping every entry
                  would need
@@ -312,6 +314,8 @@ class CacheChange:
     lacks: list[int] | None = None
     freed: list[list[int]] | None = None
     thinned_mass: ThinnedMass | None = None
+    absent: np.ndarray | None = None
+    filled: np.ndarray | None = None
 
     def kept_bytes(self, read: int) -> int:
         """Bytes of the entries that are held, counted as `full_bytes` counts those of all `read` tokens, or as packed."""

@@ -2,7 +2,7 @@
 import { h, plural, toggle } from "../scope.js";
 import { grid, unpackBytes } from "./grids.js";
 import { PLAIN } from "./map.js";
-import { canvas, quiet, section, share, table, token } from "./parts.js";
+import { canvas, isAbsent, quiet, section, share, table, token } from "./parts.js";
 import { question } from "./question.js";
 
 const NAMED = 3; // heads, or positions of a head, that a sentence lists
@@ -54,7 +54,8 @@ export function lifeView(shared) {
       most: 22,
       tall: all > 64 ? 4 : all > 32 ? 6 : 10,
       cell: (row, c) => {
-        const left = life.rows[row][0], held = left === null || left > steps[c], mass = masses?.[c][row] ?? 0;
+        const [left, letter] = life.rows[row], mass = masses?.[c][row] ?? 0;
+        const held = (left === null || left > steps[c]) && !isAbsent(letter) && !(life.late?.[row] > steps[c]);
         return [held ? 1 : 0, masses ? Math.max(0, mass - 1) / 254 : PLAIN,
           left !== null && left <= steps[c] && (c === 0 || left > steps[c - 1])];
       },
@@ -71,7 +72,8 @@ export function lifeView(shared) {
     };
     twin.replaceChildren(table(`Position ${life.position}, head by head`,
       ["layer, head", "kept until", "why", "attention drawn, of its layer's largest"],
-      life.rows.map(([left, letter], row) => [shared.rowName(row), left === null ? "now" : stepText(left),
+      life.rows.map(([left, letter], row) => [shared.rowName(row),
+        isAbsent(letter) ? "–" : left === null ? "now" : stepText(left),
         `${letter}, ${shared.map.words[letter]}${mergeText(life, row)}${rowScore(life, row)}`, drew(row, left)])));
   }
   return {
@@ -123,10 +125,14 @@ function fates({ scores, into, took, packed }, rowName) {
 
 /** When the entry came, how many heads keep it, and when and why the others lost it. */
 function sentence({ rows, came, step }, { words }) {
-  const all = rows.length, gone = rows.filter(([left]) => left !== null);
+  const absent = rows.filter(([, letter]) => letter === "A").length,
+    all = rows.filter(([, letter]) => !isAbsent(letter)).length, gone = rows.filter(([left]) => left !== null);
   const first = Math.min(...gone.map(([left]) => left)), last = Math.max(...gone.map(([left]) => left));
   const reasons = [...new Set(gone.map(([, letter]) => letter))].map((letter) => words[letter]).join("; ");
-  const begin = `It came ${came < 0 ? "with the prompt" : stepText(came)}. `;
+  const begin = `It came ${came < 0 ? "with the prompt" : stepText(came)}. `
+    + (absent ? `${plural(absent, "head")} ${absent === 1 ? "has" : "have"} no entry of it: the layer computed none. `
+      : "");
+  if (!all) return begin.trim();
   if (!gone.length) return `${begin}All ${all} heads keep it after step ${step}.`;
   if (gone.length === all)
     return `${begin}All ${all} heads have lost it, `

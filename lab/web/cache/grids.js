@@ -12,26 +12,26 @@ export function gridColours(element) {
     `rgb(${low.map((x, c) => Math.round(x + ((high[c] - x) * k) / (RAMP - 1))).join(" ")})`
   );
   return { ramp, gone: of("gone"), line: of("edge"), ink: of("ink"), muted: of("muted"), bg: of("bg"), ring: of("ring"),
-    part: of("target"), mark: of("reject"), size: parseFloat(of("t-xs")), sans: `${of("t-xs")} ${of("sans")}`,
+    "mass-low": of("mass-low"), "mass-high": of("mass-high"), part: of("target"), mark: of("reject"),
+    size: parseFloat(of("t-xs")), sans: `${of("t-xs")} ${of("sans")}`,
     mono: `${of("t-xs")} ${of("mono")}` };
 }
 
 /** Draw `rows` × `columns` cells and return their positions: {left, room, columns, rows, lines, tall, at(event)}.
  *
- *  cell(row, column) -> [share, strength, now, merged]: how much of the cell is filled from below, how strongly,
- *  whether it is framed, whether something of it went on in another
+ *  cell(row, column) -> [share, strength, now]: how much of the cell is filled from below, how strongly, whether it
+ *  is framed
  *  group: rows that belong together;  label(row): the label before a row, or nothing;  left: px for it
  *  most: px of a column;  tall: px of a row;  over: [column, text] to be named above
- *  under: columns, from the first on, with a line below them
- *  beside: columns with a band before them, over all rows
+ *  marks(pen, cells): draws over the cells, `below` px below them included
  *  marked(column): whether a triangle is drawn below;  cursor: {row, column} or null */
 export function grid(canvas, colours,
-  { wide, rows, columns, cell, group = rows, label, left = 34, most = 14, over = [], under = 0, beside = [],
+  { wide, rows, columns, cell, group = rows, label, left = 34, most = 14, over = [], marks = null, below = 0,
     marked = null, cursor = null, tall }) {
   const ratio = window.devicePixelRatio || 1, top = over.length ? 18 : 4, lines = [];
   const gap = tall > 4 ? 1 : 0, between = group < rows ? 3 : 0;
   for (let row = 0, y = top; row < rows; row++) lines.push(y), (y += tall + gap + ((row + 1) % group ? 0 : between));
-  const bottom = (lines.at(-1) ?? top) + tall, high = bottom + (marked ? 12 : 4),
+  const bottom = (lines.at(-1) ?? top) + tall, high = bottom + below + (marked ? 12 : 4),
     room = Math.max(1, Math.min(wide - left - 1, columns * most));
   const pixels = [Math.max(1, Math.round(wide * ratio)), Math.round(high * ratio)];
   if (canvas.width !== pixels[0] || canvas.height !== pixels[1]) [canvas.width, canvas.height] = pixels;
@@ -44,26 +44,17 @@ export function grid(canvas, colours,
     pen.fillStyle = colours.gone;
     pen.fillRect(left, lines[row], room, tall);
     for (let column = 0; column < columns; column++) {
-      const [share, strength, now, merged] = cell(row, column);
+      const [share, strength, now] = cell(row, column);
       const x = edge(column), w = Math.max(1 / ratio, edge(column + 1) - x - inset);
       if (share > 0) {
         const filled = share >= 1 ? tall : Math.max(1, Math.min(tall - 1, Math.round(tall * share)));
         pen.fillStyle = colours.ramp[Math.round((RAMP - 1) * Math.max(0, Math.min(1, strength)))];
         pen.fillRect(x, lines[row] + tall - filled, w, filled);
       }
-      if (merged) {
-        pen.fillStyle = colours.part;
-        pen.fillRect(x, lines[row] + Math.floor((tall - 2) / 2), w, Math.min(2, tall));
-      }
       if (now) framed.push([x, lines[row], w]);
     }
   }
-  if (under) {
-    pen.fillStyle = colours.part;
-    pen.fillRect(left, bottom + 1, Math.min(room, edge(under) - left), 2);
-  }
-  pen.fillStyle = colours.part;
-  for (const column of beside) pen.fillRect(edge(column) - 5, top, 3, bottom - top);
+  marks?.(pen, { left, room, columns, rows, lines, tall, end: bottom });
   pen.strokeStyle = colours.ink;
   pen.lineWidth = 1;
   for (const [x, y, w] of framed) {
@@ -94,8 +85,8 @@ export function grid(canvas, colours,
     for (let column = 0; column < columns; column++) {
       if (!marked(column)) continue;
       const x = (edge(column) + edge(column + 1) - inset) / 2;
-      pen.beginPath(), pen.moveTo(x, bottom + 2), pen.lineTo(x + 4, bottom + 9), pen.lineTo(x - 4, bottom + 9),
-        pen.fill();
+      const y = bottom + below;
+      pen.beginPath(), pen.moveTo(x, y + 2), pen.lineTo(x + 4, y + 9), pen.lineTo(x - 4, y + 9), pen.fill();
     }
   }
   if (cursor && cursor.column < columns) {

@@ -1,6 +1,6 @@
 /* head: the positions of one layer and head, one cell each, and why each is kept or gone. */
 import { button, formatCount, h, visibleText, toggle } from "../scope.js";
-import { quiet, section, share, table, token } from "./parts.js";
+import { isAbsent, quiet, section, share, table, token } from "./parts.js";
 import { question } from "./question.js";
 
 export function headView(shared) {
@@ -42,11 +42,12 @@ export function headView(shared) {
 
   function cell([p, text, letter, left, part], tabbed, largest, marked) {
     const hit = marked && p >= marked[0] && p <= marked[1], { map, at } = shared;
-    const kinds = ["cell", left === null ? "held" : "gone", left === shared.now() ? "now" : "", hit ? "hit" : ""];
+    const there = left === null && !isAbsent(letter);
+    const kinds = ["cell", there ? "held" : "gone", left === shared.now() ? "now" : "", hit ? "hit" : ""];
     const words = `position ${p}, ${visibleText(text)}: ${map.words[letter]}`
       + (left === null ? "" : `, in ${left < 0 ? "the prompt's reading" : `step ${left}`}`)
       + (part ? `; ${share(part)} of this head's attention` : "") + (hit ? "; found" : "");
-    const high = part === null || left !== null ? 0 : Math.max(1, (100 * part) / largest).toFixed(1);
+    const high = part === null || !there ? 0 : Math.max(1, (100 * part) / largest).toFixed(1);
     return button(
       [h("span", { class: "bar" }, h("i", { style: `height: ${high}%` })), h("b", null, letter), token(text),
         h("small", null, String(p))],

@@ -1,12 +1,14 @@
 /* map: which positions each layer and head keeps after the step, as a picture to walk through, and as a table. */
 import { formatRange, formatCount, h, plural, size, visibleText, toggle } from "../scope.js";
+import {
+  entryLegend, entryText, extrasText, legendWords, paintEntries, rulerRoom
+} from "../scope/cache/entries.js";
 import { panes } from "../runs/runs.js";
 import { grid, unpackBytes } from "./grids.js";
 import { positionTable } from "./position_table.js";
 import { statusLine, canvas, quiet, refuse, section, share } from "./parts.js";
 import { question } from "./question.js";
 
-const NAMED = 3; // extra entries that are listed by name
 export const PLAIN = 0.62; // strength of held entries where attention is not recorded
 
 /** drawn(): called when the server has answered; enter(): show the life of the chosen entry. */
@@ -29,7 +31,8 @@ export function mapView(shared, { drawn, enter }) {
       shared.map = answer && { ...answer, run: panes[0].id, kept: unpackBytes(answer.kept),
         now: unpackBytes(answer.now),
         mass: answer.mass && unpackBytes(answer.mass), merged: answer.merged && unpackBytes(answer.merged),
-        read: answer.read && unpackBytes(answer.read) };
+        read: answer.read && unpackBytes(answer.read), absent: answer.absent && unpackBytes(answer.absent) };
+      if (answer) shared.map.facts = factsOf(shared.map);
       refuse(why, trouble);
       drawn();
     }
@@ -45,8 +48,10 @@ export function mapView(shared, { drawn, enter }) {
     lead.append(h("b", null, `${formatRange(map.least, map.held)} of ${formatCount(map.length)}`),
       " positions kept per head, ",
       h("b", null, size(map.kept_bytes)), map.kept_bytes < map.full ? ` of ${size(map.full)}` : " kept",
+      map.cut.length
+        ? h("span", null, ", ", h("b", null, `${map.cut.length} of ${map.layers * map.heads}`), " heads cut") : "",
       map.evicted ? h("span", null, ", ", h("b", null, formatCount(map.evicted)), ` ${map.went} now`) : "");
-    legend.replaceChildren(...legendOf(map));
+    legend.replaceChildren();
     asTable.hidden = map.untold;
     if (!map.untold) return;
     rule.textContent = `${map.unlisted[0].toUpperCase()}${map.unlisted.slice(1)}.`;
@@ -63,7 +68,7 @@ export function mapView(shared, { drawn, enter }) {
   function draw() {
     const { map, at } = shared;
     if (!map || map.untold || box.hidden || !shared.wide()) return;
-    const rows = map.layers * map.heads, marked = shared.marked(), score = scores();
+    const rows = map.layers * map.heads, marked = shared.marked(), score = scores(), kinds = new Set();
     const bound = [...score].sort((a, b) => b - a)[Math.min(map.columns - 1, 40)] ?? 0,
       words = [...score.keys()].filter((c) =>
         score[c] >= bound && score[c] > 0 && /[\p{L}\p{N}]{2}/u.test(String(map.texts[c]))
@@ -75,18 +80,15 @@ export function mapView(shared, { drawn, enter }) {
       group: map.heads,
       most: 22,
       tall: rows > 128 ? 3 : rows > 64 ? 4 : rows > 32 ? 7 : 12,
-      cell: (row, c) => {
-        const k = row * map.columns + c;
-        const worth = map.mass ? Math.max(0, map.mass[k] - 1) / 254 : PLAIN;
-        return [map.kept[k] / 255, worth * opacity(map, k), map.now[k], map.merged?.[k]];
-      },
+      cell: cellOf(map, kinds),
       label: (row) => (row % map.heads ? "" : `L${row / map.heads}`),
-      under: map.packed / map.bin,
-      beside: map.beside.map((x) => x.at / map.bin),
+      marks: (pen, cells) => paintEntries(pen, cells, map.facts, shared.colours()).forEach((kind) => kinds.add(kind)),
+      below: rulerRoom(map.facts),
       over: words.map((c) => [c, visibleText(map.texts[c]).slice(0, 12).replace(/^␣/, "")]),
       marked: marked && ((c) => marked[1] >= c * map.bin && marked[0] < (c + 1) * map.bin),
       cursor: at.position === null ? null : { row: at.row, column: shared.columnOf(at.position) },
     });
+    legend.replaceChildren(...entryLegend(kinds, legendWords(map), shared.colours(), map.mass));
     picture.setAttribute("aria-label",
       `cache after step ${map.step}: ${plural(rows, "row")} of layers and heads, ${plural(map.length, "position")}, `
         + `${formatRange(map.least, map.held)} ${map.held === 1 ? "entry" : "entries"} kept per head; `
@@ -101,19 +103,16 @@ export function mapView(shared, { drawn, enter }) {
     if (!map || column === null || column >= map.columns)
       return void (tip.textContent = "The arrow keys walk in the map; Enter goes to the life of the entry.");
     const k = row * map.columns + column, first = column * map.bin, last = Math.min(map.length, first + map.bin) - 1,
-      part = map.kept[k] / 255;
-    const what = map.bin === 1 ? (part ? "kept" : map.went)
-      : part === 1 ? "all kept"
-      : part ? `${Math.round(part * (last - first + 1))} of ${last - first + 1} kept` : `all ${map.went}`;
+      part = map.kept[k] / 255, { facts } = map;
+    const what = stateText(map, row, column, last - first + 1);
     const mass = map.mass && part
       ? `, attention drawn: ${share((Math.max(0, map.mass[k] - 1) / 254) ** 2)} of its layer's largest` : "";
     const position = at.position !== null && columnOf(at.position) === column && row === at.row ? at.position : first;
     const place = map.bin === 1 ? `position ${first} ${visibleText(map.texts[column])}`
       : `positions ${first} to ${last}${position !== first ? `, at ${position}` : ""}`;
-    const became = map.merged?.[k] ? (map.bin === 1 ? ", merged into another entry" : ", some merged into others") : "",
-      packed = first < map.packed ? `, packed in ${bitsOf(map)}` : "";
+    const other = entryText(facts, position, (kind) => facts[kind]?.(row, column));
     tip.textContent = `${shared.rowName(row)}, ${place}: ${what}`
-      + `${map.now[k] ? `, ${map.went} in this step` : ""}${became}${packed}${part ? readText(map, k) : ""}${mass}`;
+      + `${map.now[k] ? `, ${map.went} in this step` : ""}${other}${part ? readText(map, k) : ""}${mass}`;
   }
 
   picture.addEventListener("click", (event) => {
@@ -138,31 +137,36 @@ export function mapView(shared, { drawn, enter }) {
   };
 }
 
-/** The meaning of the picture's marks. */
-const legendOf = (map) => [
-  h("i", { class: "held" }), map.mass ? "stronger: more attention" : "kept",
-  h("i", { class: "gone" }), map.went, h("i", { class: "now" }), `${map.went} in this step`,
-  ...(map.read ? [h("i", { class: "unread" }), "kept, not read in this step"] : []),
-  ...(map.merged ? [h("i", { class: "merged" }), "merged into another entry"] : []),
-  ...(map.packed ? [h("i", { class: "packed" }), `packed, ${bitsOf(map)}`] : []),
-  ...(map.beside.length ? [h("i", { class: "beside" }), extrasText(map.beside)] : []),
-];
+/** How a cell of the map is drawn; `kinds` gathers what occurs. */
+const cellOf = (map, kinds) => (row, column) => {
+  const k = row * map.columns + column, worth = map.mass ? Math.max(0, map.mass[k] - 1) / 254 : PLAIN;
+  if (map.now[k]) kinds.add("now");
+  if (map.kept[k]) kinds.add("held");
+  if (map.kept[k] + (map.absent?.[k] ?? 0) < 255) kinds.add("gone");
+  return [map.kept[k] / 255, worth * opacity(map, k), map.now[k]];
+};
 
-const bitsOf = ({ bits }) => (bits ? `${Number(bits.toFixed(2))} bits a number` : "fewer bits");
-
-const FORMS = { soft: ["soft entry", "soft entries"], latent: ["latent entry", "latent entries"] };
-
-/** Describe an extra entry, which belongs to no token of the text. */
-function extraText({ form, at, entries }) {
-  const [one, many] = FORMS[form] ?? ["entry", "entries"];
-  const what = !entries ? "a trained state" : `${formatCount(entries)} ${entries === 1 ? one : many}`;
-  return `${what} ${at ? `behind position ${at - 1}` : "before the text"}`;
+/** What the server counts of a cell, in words. */
+function stateText(map, row, column, many) {
+  const k = row * map.columns + column, part = map.kept[k] / 255;
+  const lost = map.facts.cut(row) ? "cut out of the model"
+    : map.absent?.[k] ? "absent, the layer computed none" : map.went;
+  return map.bin === 1 ? (part ? "kept" : lost)
+    : part === 1 ? "all kept" : part ? `${Math.round(part * many)} of ${many} kept` : `all ${lost}`;
 }
 
-/** The same for all of them, the first by name. */
-function extrasText(beside) {
-  const more = beside.length - NAMED;
-  return beside.slice(0, NAMED).map(extraText).join(", ") + (more > 0 ? ` and ${formatCount(more)} more` : "");
+/** The kinds of entries of the map that the server has counted, as `paintEntries` takes them. */
+function factsOf(map) {
+  const { columns, heads, bin, absent, read, merged, kept, packed } = map, cut = new Set(map.cut),
+    layers = map.packed_layers && new Set(map.packed_layers), at = (row, column) => row * columns + column;
+  return {
+    cut: (row) => cut.has(row),
+    absent: absent && ((row, column) => absent[at(row, column)] / 255),
+    unread: read && ((row, column) => kept[at(row, column)] > 0 && !read[at(row, column)]),
+    merged: merged && ((row, column) => merged[at(row, column)]),
+    packed: packed && ((row, column) => column * bin < packed && (layers?.has(Math.floor(row / heads)) ?? true)),
+    bits: map.bits, extras: map.beside, texts: map.texts_shared, loaded: map.loaded, bin,
+  };
 }
 
 /** The remaining strength of a cell if not all of it was read. */
@@ -187,6 +191,8 @@ function mapCaption(map, marked) {
       + "this run has read them in." : "",
     map.beside.length ? `A band: ${extrasText(map.beside)}, without tokens; every head attends `
       + "to that too, and nothing evicts it." : "",
+    map.facts.texts.length ? `A double line below: ${map.facts.texts.map(([first, stop, texts]) =>
+      `positions ${first} to ${stop - 1} are held once for ${texts} texts`).join("; ")}.` : "",
     marked ? "Triangles below: the text that was found." : "",
     map.mass ? "" : "How much attention an entry drew is not recorded in this step.",
     map.thinned ? `The map of attention was thinned: ${map.thinned}.` : "",

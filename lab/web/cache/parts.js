@@ -26,3 +26,6 @@ export const share = (part) =>
   part >= 0.0995 ? `${(100 * part).toFixed(0)} %`
   : part >= 0.00095 ? `${(100 * part).toFixed(1)} %`
   : part > 0 ? "< 0.1 %" : "0 %";
+
+/** Whether a letter says that there never was an entry: the layer computed none, or the head was cut. */
+export const isAbsent = (letter) => letter === "A" || letter === "C";

@@ -24,14 +24,16 @@ export function positionTable(shared, why) {
     }
   }
   function draw(rows) {
-    const { map, now } = shared, all = map.layers * map.heads, last = from + rows.length - 1;
+    const { map, now } = shared, all = map.layers * map.heads - map.cut.length, last = from + rows.length - 1;
     const when = (step) => (step === null ? "–" : step < 0 ? "with the prompt" : `step ${step}`);
     const brief = (letter) => (map.words[letter] || "").split(":")[0];
     const flip = (word, by, off) => button(word, () => ((from += by), fill()), { "aria-disabled": String(off) });
     element.replaceChildren(
       table(`Lives of the positions ${from} to ${last} by step ${now()}`,
         ["position", "token", "came", "kept by", "left first", "left last", "why"],
-        rows.map((x) => [String(x.position), token(x.text), when(x.came), `${x.kept} of ${all}`, when(x.first),
+        rows.map((x) => [String(x.position), token(x.text), when(x.came),
+          `${x.kept} of ${all}${x.absent > map.cut.length ? `, absent in ${x.absent - map.cut.length}` : ""}`,
+          when(x.first),
           when(x.last), x.why ? `${x.why}, ${brief(x.why)}` : "–"])),
       h("p", { class: "row" }, flip("earlier positions", -LINES, from === 0),
         flip("later positions", LINES, from + LINES >= map.length),

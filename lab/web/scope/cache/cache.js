@@ -1,8 +1,9 @@
 /* The map of the target's cache. */
 import { cacheSums, cacheTable } from "./cache_totals.js";
-import { columnText, columnWords, rowsAndZones, ticks, zonesOf } from "./cell_labels.js";
+import { columnText, columnWords, rowsAndZones, ticks } from "./cell_labels.js";
 import { cellsOf, mapInks, paintCells, rowsOf } from "./cells.js";
 import { button, h, say, see, set, sheet, toggle } from "../shared/elements.js";
+import { extra } from "../shared/extras.js";
 import { plural } from "../shared/numbers.js";
 
 /** The nearest of the numbers from 0 to n - 1. */
@@ -17,8 +18,9 @@ export function cacheView(context) {
   const twin = h("div", { class: "twin" });
   const asTable = toggle("Show as table", (on) => ((tabled = on), (seen = ""), context.redraw()));
   const back = button("all heads", () => open(null), { class: "small" });
+  const key = h("div", { class: "legend" });
   const element = h("section", { class: "cache-pane" },
-    h("header", null, h("h2", null, "KV cache"), shape, sums), canvas,
+    h("header", null, h("h2", null, "KV cache"), shape, sums), key, canvas,
     h("div", { class: "tools" }, note, tip, back, asTable), twin, bars);
   let row = null, tabled = false, seen = "", colours = null, geometry = null, cursor = null, last = null, wide = 0;
   const open = (k) => ((row = k), (seen = ""), context.redraw());
@@ -50,23 +52,21 @@ export function cacheView(context) {
     tell();
   });
   const tell = () => say(tip, !geometry || !last || cursor === null ? ""
-    : columnText(geometry, cursor, last.store, last.i));
+    : columnText(geometry, cursor, last.store, last.i) + (extra("entries")?.columnNote(geometry, cursor) ?? ""));
   function paint(store, i, { thinned }) {
     const map = store.map, mass = store.massAt(i), read = store.seenAt(i), c = (colours ||= mapInks(element)),
-      g = (geometry = cellsOf(map, i, wide, row)), zones = row === null ? zonesOf(store, i, g.length) : [];
-    const pen = sheet(canvas, g.right, g.end + (zones.length ? 22 : 2)),
-      { score, recent } = paintCells(pen, g, map, i, mass, read, c), evicts = map.any(i),
-      differ = evicts || mass ? score : null;
+      g = (geometry = cellsOf(map, i, wide, row)), more = extra("entries")?.markedMap(store, i, g, c, row === null),
+      zones = more?.zones ?? [], end = g.end + (more?.below ?? 0);
+    const pen = sheet(canvas, g.right, end + (zones.length ? 22 : 2)),
+      { score, recent } = paintCells(pen, g, map, i, mass, read, c), differ = map.any(i) || mass ? score : null;
+    key.replaceChildren(...more?.paint(pen, recent.some(Boolean)) ?? []);
     if (differ) ticks(pen, g, score, c);
-    rowsAndZones(pen, g, map.heads, zones, c);
+    rowsAndZones(pen, { ...g, end }, map.heads, zones, c);
     const { text, block } = store.columns(i);
     columnWords(pen, g, text, differ, c);
     const { bin } = g;
     say(note,
-      [mass ? "stronger: more attention" : evicts ? "strong: kept" : "", evicts ? `faint: ${map.went}` : "",
-        read ? `${evicts || mass ? "pale" : "strong: read; pale"}: kept, not read in this step` : "",
-        recent.some(Boolean) ? `outlined: ${bin > 1 ? "some " : ""}${map.went} in this step` : "",
-        evicts && !mass ? "ticks: in how many rows an entry is kept" : mass ? "ticks: share of attention" : "",
+      [mass ? "ticks: share of attention" : differ ? "ticks: in how many rows an entry is kept" : "",
         bin > 1 ? `one column is ${bin} positions: as high as the share that is kept, as strong as the largest of them`
           : "", thinned,
         block ? `positions ${block[0]} to ${block[1] - 1} are left out: they are the block, which each pass feeds` : "",
@@ -86,10 +86,11 @@ export function cacheView(context) {
       if (!step) return;
       const none = step.canvas?.cache === "none", map = store.mapped(i),
         target = none ? null : step.kv.find((x) => x.lane === "target");
+      extra("entries")?.followEntries(store);
       drawSums(store.map, step, target);
       const ready = !!target && !!map && map.upto >= i && !map.untold;
       last = { store, i };
-      see(canvas, ready && !tabled);
+      for (const one of [key, canvas]) see(one, ready && !tabled);
       see(tip, ready && !tabled);
       see(twin, ready && tabled);
       see(asTable, ready);

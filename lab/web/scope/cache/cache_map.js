@@ -8,7 +8,8 @@ export const leaveWord = ({ parts }) =>
 
 /** When each entry of the target's cache was evicted: a row is a layer and KV head, a column a position. Evicted
  *  entries never come back, so one number per entry answers for every step: kept at step i if it is above i. went:
- *  the word for those that left. */
+ *  the word for those that left. late(row, position): the step from which an entry is there, and cut: the rows without
+ *  a head in the model; set by entries.js where entries are missing. */
 export class CacheMap {
   room = 256;
   upto = -1;
@@ -16,6 +17,8 @@ export class CacheMap {
   wants = null;
   lengths = [];
   first = Infinity;
+  late = null;
+  cut = null;
 
   constructor(layers, heads, went) {
     this.layers = layers;
@@ -66,9 +69,11 @@ export class CacheMap {
 
   /** Positions that the cache has read up to step i. */
   length = (i) => this.lengths[i] || 0;
-  kept = (row, position, i) => position < this.length(i) && this.at[row * this.room + position] > i;
-  /** Whether anything was evicted up to step i. */
-  any = (i) => this.first <= i;
+  /** When the entry of a row left; -2 if it is not there at step i. */
+  left = (row, position, i) => (this.late?.(row, position) > i ? -2 : this.at[row * this.room + position]);
+  kept = (row, position, i) => position < this.length(i) && this.left(row, position, i) > i;
+  /** Whether anything is missing at step i. */
+  any = (i) => this.first <= i || !!this.late;
 
   /** How many entries the rows hold, in words. */
   summary(i) {
@@ -76,7 +81,8 @@ export class CacheMap {
     if (!this.any(i)) return `${this.length(i)} kept in each row`;
     for (let row = 0; row < this.rows; row++) {
       let held = 0;
-      for (let p = row * this.room, end = p + this.length(i); p < end; p++) if (this.at[p] > i) held++;
+      if (this.cut?.has(row)) continue;
+      for (let p = 0, end = this.length(i); p < end; p++) if (this.left(row, p, i) > i) held++;
       least = Math.min(least, held);
       most = Math.max(most, held);
     }

@@ -20,6 +20,7 @@ export function cacheSums() {
           " kept per head"], [
         (keptBytes(target) < target.full ? `${size(keptBytes(target))} of ` : "") + size(target.full), " kept",
       ]] : [];
+    if (target && map?.cut) list.push([`${map.cut.size} of ${map.rows}`, " heads cut"]);
     if (target?.evicted) list.push([formatCount(target.evicted), ` ${map?.went ?? "evicted"} now`]);
     sums.tell(list);
     const most = Math.max(1, ...kv.map((x) => x.full));
@@ -48,6 +49,6 @@ export function cacheTable(map, i, rows, at) {
     rows.map((k) => {
       const kept = positions.filter((p) => map.kept(k, p, i));
       return [Math.floor(k / map.heads), k % map.heads, kept.length, span(kept),
-        span(positions.filter((p) => map.at[k * map.room + p] === i))];
+        span(positions.filter((p) => map.left(k, p, i) === i))];
     }));
 }

@@ -51,34 +51,23 @@ export function columnWords(pen, { left, right, room, bin, columns }, texts, sco
   }
 }
 
-/** Parts of the text that the policy distinguishes: [from, to, words, fewer words]. */
-export function zonesOf(store, i, length) {
-  const all = store.head.parts.zones, at = (place) => all.filter((zone) => zone[1] === place),
-    sum = (list) => list.reduce((n, zone) => n + zone[2], 0);
-  if (!store.map.any(i) || !all.length) return [];
-  const once = store.head.parts.policy?.once, whole = once ? Math.min(length, store.head.prompt_tokens) : length,
-    start = Math.min(sum(at("first")), length), edge = Math.max(start, whole - sum(at("newest"))),
-    words = (list) => list.map(([word, , n]) => `${word} ${n}`).join(", ");
-  const chosen = at("chosen").filter((zone) => zone[2]), zones = [];
-  if (start) zones.push([0, start, words(at("first")), ""]);
-  if (chosen.length && edge > start)
-    zones.push([start, edge, `${words(chosen)} per head, of ${plural(edge - start, "position")}`, chosen[0][0]]);
-  if (at("newest").length)
-    zones.push([edge, length, words(at("newest")) + (once ? ", and what was written" : ""), ""]);
-  return zones;
-}
-
 /** Describe a column of these rows at step i, in words. */
 export function columnText({ bin, length, rows }, column, store, i) {
   const { map } = store, { at, text, block } = store.columns(i), seen = store.seenAt(i);
   const from = column * bin, to = Math.min(length, from + bin) - 1,
     words = block && from >= block[0] ? "right of the block" : visibleText(text(from));
-  let kept = 0, all = 0, read = 0;
+  let kept = 0, all = 0, read = 0, absent = 0;
   for (const k of rows)
-    for (let p = from; p <= to; p++) (all++, map.kept(k, p, i) && (kept++, seen?.(k, p) && read++));
-  const where = all === 1 ? (kept ? "kept" : map.went)
+    for (let p = from; p <= to; p++) {
+      all++;
+      const left = map.left(k, p, i);
+      if (left > i) (kept++, seen?.(k, p) && read++);
+      else if (left < -1) absent++;
+    }
+  const lost = absent ? "absent" : map.went, where = all === 1 ? (kept ? "kept" : lost)
     : kept === all ? `kept in all ${plural(rows.length, "row")}`
-    : kept === 0 ? `${map.went} everywhere` : `kept in ${kept} of ${all} ${bin === 1 ? "rows" : "entries"}`;
+    : kept === 0 && all === (absent || all) ? `${lost} everywhere`
+    : `kept in ${kept} of ${all} ${bin === 1 ? "rows" : "entries"}${absent ? `, absent in ${absent}` : ""}`;
   return `${bin === 1 ? `position ${at(from)}, ${words}` : `positions ${at(from)} to ${at(to)}, ${words} …`}: ${where}`
     + (seen && kept ? `, ${read === kept ? "read" : read ? `${read} of them read` : "not read"} in this step` : "");
 }

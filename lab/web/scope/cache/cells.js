@@ -3,7 +3,7 @@ import { inks, rgb } from "../shared/elements.js";
 
 /** The colours of the map, at the place of `element`. */
 export function mapInks(element) {
-  const all = inks(element, "mass-low", "mass-high", "gone", "ink", "bg", "muted", "branch"),
+  const all = inks(element, "mass-low", "mass-high", "gone", "ink", "bg", "muted", "branch", "target"),
     of = (name) => all[name];
   /** @param {number[]} colour */
   const pixel = ([r, g, b]) => (255 << 24) | (b << 16) | (g << 8) | r;
@@ -11,7 +11,7 @@ export function mapInks(element) {
   const ramp = Uint32Array.from({ length: 256 },
     (_, k) => pixel(low.map((x, c) => Math.round(x + ((high[c] - x) * k) / 255))));
   return { gone: pixel(rgb(of("gone"))) >>> 0, now: pixel(rgb(of("ink"))) >>> 0, bg: pixel(rgb(of("bg"))) >>> 0, ramp,
-    muted: of("muted"), faint: of("branch"), ink: of("ink"), mono: of("mono"), sans: of("less") };
+    muted: of("muted"), faint: of("branch"), ink: of("ink"), mono: of("mono"), sans: of("less"), all };
 }
 
 /** The rows that are shown: all, or the one that is enlarged. */
@@ -55,8 +55,8 @@ export function paintCells(pen, { length, left, room, bin, columns, rows, tall, 
     for (let q = 0; q < columns; q++) {
       const from = q * bin, to = Math.min(length, from + bin), all = Math.max(1, to - from);
       let kept = plain ? to - from : 0, now = 0, most = plain ? 0.62 : 0;
-      for (let p = plain ? to : from, cell = k * map.room; p < to; p++) {
-        const gone = map.at[cell + p];
+      for (let p = plain ? to : from; p < to; p++) {
+        const gone = map.left(k, p, i);
         if (gone > i) {
           kept++;
           const worth = mass ? (mass[k * mass.width + ((p / mass.long) | 0)] - 1) / 254 : 0.62;

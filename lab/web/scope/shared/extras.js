@@ -13,11 +13,11 @@ export const bring = (name, gives) => (brought[name] = gives);
 export const extra = (name) => brought[name] ?? null;
 
 /** The parts that a message needs. A head needs one if pictures are written, a prompt was cut, a model was made
- *  from another or a depth rule was chosen. */
+ *  from another, a depth rule was chosen or its cache may hold other entries than plain ones. */
 export const partsOf = (message) => (message.kind !== "head" ? Object.keys(ASKS).filter((key) => message[key])
   .map((key) => ASKS[key]) : [message.picture && "picture", message.shortened && "prompt_compression",
     Object.values(message.built ?? {}).some((one) => one.changed) && "model",
-    message.parts?.adaptive_depth?.usual === false && "depth"].filter(Boolean));
+    message.parts?.adaptive_depth?.usual === false && "depth", message.entries && "entries"].filter(Boolean));
 
 /** Fetches the parts that messages need. loads: part -> a function that begins to load it, for those that can be
  *  fetched here; arrived(): one came, or failed. `has`: whether a part is loaded or can be; `want` requests it by
