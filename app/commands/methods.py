@@ -26,6 +26,7 @@ def methods(args: argparse.Namespace) -> int:
         print(f"{kind}")
         for part in (x for x in rows if x["kind"] == kind):
             needs = "".join(f" [needs --{role}]" for role in part["needs"]["models"])
+            needs += "".join(f" [needs heads/{x}, not shipped]" for x in part["needs"]["missing"])
             print(f"  {part['name']}: {part['title']} [{exactness_text(part['exactness'])}]{needs}")
             for knob in part["params"]:
                 print(f"      {knob['name']} = {knob['default']}  {value_range(knob)}{knob['help']}")

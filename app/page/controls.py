@@ -13,6 +13,7 @@ from gradio.components import Component
 
 from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.app.runs.catalogue import knobs as declarations
+from decodescope.app.runs.catalogue.parts import part_title
 from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.catalogue.titles import TITLES
 from decodescope.app.runs.recipe import used_kinds
@@ -237,7 +238,7 @@ def build(*, draft: bool) -> MethodControls:
     uses = used_kinds(begin)  # the others are hidden from the start, not only after a choice
     for kind, first in begin.items():
         shelf = {name: cls for name, cls in registry(kind).items() if cls.listed}
-        choices = [(cls.title or name, name) for name, cls in shelf.items()]
+        choices = [(part_title(kind, name, cls.title), name) for name, cls in shelf.items()]
         with gr.Column(elem_classes=["ds-part"]):
             table.parts[kind] = gr.Dropdown(
                 choices=choices,

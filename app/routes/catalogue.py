@@ -73,7 +73,10 @@ def part_row(part: dict[str, Any], play: RunService, chosen: RunChoice) -> dict[
 def needs(part: dict[str, Any]) -> list[str]:
     """The requirements of a part, in words; empty: nothing but the model."""
     asked, words = part["needs"], role_titles(part["needs"]["models"])
-    words += [f"trained heads ({name})" for name in asked["heads"]]
+    words += [
+        f"trained heads ({name}{', not shipped' if name in asked['missing'] else ''})"
+        for name in asked["heads"]
+    ]
     words += ["model without a causal mask"] * (asked["sides"] == "both")
     words += ["model of pictures"] * (asked["writes"] in ("rows", "cells"))
     words += ["Block Transformer"] * (asked["writes"] == "blocks")

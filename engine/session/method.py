@@ -316,13 +316,36 @@ class Method:
             return f", or choose the strategy {name}"
         return ""
 
-    def _infilling_strategy(self, spec: ModelSpec) -> str:
-        """A strategy for models that read both sides of a text: the first one that goes with all parts and the model."""
-        names = [name for name, cls in registry("strategy").items() if cls.sides == "both"]  # type: ignore[attr-defined] # a Strategy's
-        for name in names:
+    def _unused_kinds(self) -> list[str]:
+        """The kinds of parts that were chosen and that the strategy does not use."""
+        return [x for x, part in self.parts().items() if part != default_part(x) and x not in self.used_parts]
+
+    def _model_for(self, causal: bool) -> str:
+        """The model that the strategy needs, for a sentence, and the parts that it does not use."""
+        unused = " and ".join(f"the {x}" for x in self._unused_kinds())
+        leave = f" and leave {unused} out" if unused else ""
+        return f"a model {'with' if causal else 'without'} a causal mask{leave}"
+
+    def _strategy_for(self, spec: ModelSpec) -> str:
+        """A strategy that writes as the model reads, for the end of a sentence: the first one that goes with all parts and the
+        model, else the first one that goes with the model once parts are left out, which are named."""
+        sides = "left" if spec.causal else "both"
+        shelf = registry("strategy")
+        names = [
+            name
+            for name in dict.fromkeys((default_part("strategy").name, *shelf))
+            if shelf[name].sides == sides  # type: ignore[attr-defined] # a Strategy's
+        ]
+        others = [replace(self, strategy=cast(Strategy, build("strategy", name))) for name in names]
+        for other in others:
             with suppress(MethodError):
-                replace(self, strategy=cast(Strategy, build("strategy", name))).check(spec, all_roles())
-                return name
+                other.check(spec, all_roles())
+                return other.strategy.name
+        for other in others:
+            unused = other._unused_kinds()
+            with suppress(MethodError):
+                replace(other, **{x: default_part(x) for x in unused}).check(spec, all_roles())
+                return f"{other.strategy.name} without " + " and ".join(f"the {x}" for x in unused)
         return names[0]
 
     def _check_reading(self, spec: ModelSpec) -> None:
@@ -330,12 +353,12 @@ class Method:
         if spec.causal and self.strategy.sides == "both":
             raise MethodError(
                 f"{self.strategy.name} fills places with text on both sides, and {spec.name} reads from left to right only: "
-                "choose a model without a causal mask, or the strategy draft_verify."
+                f"choose {self._model_for(causal=False)}, or the strategy {self._strategy_for(spec)}."
             )
         if not spec.causal and self.strategy.sides == "left":
             raise MethodError(
-                f"{self.strategy.name} writes from left to right, and {spec.name} reads its text in both directions: choose a "
-                f"model with a causal mask, or the strategy {self._infilling_strategy(spec)}."
+                f"{self.strategy.name} writes from left to right, and {spec.name} reads its text in both directions: choose "
+                f"{self._model_for(causal=True)}, or the strategy {self._strategy_for(spec)}."
             )
         self._check_blocks(spec)
         self._check_picture(spec)

@@ -15,6 +15,7 @@ from borrowed_router import BorrowedRouter
 from torch.utils.flop_counter import FlopCounterMode
 
 from decodescope.engine import Method, MethodError, Session
+from decodescope.engine.core.component import registry
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.cost.cost import cost_of, look_ops
 from decodescope.engine.methods.strategies.cascades.cascade import Cascade
@@ -82,6 +83,24 @@ def test_tau_zero_keeps_above_one_asks_on_and_the_kept_share_falls(router: str) 
         shares.append(kept)
     assert shares[0] == len(prompts) and shares[-1] == 0 and shares == sorted(shares, reverse=True)
     assert len(own) > 1, "the test needs scores that differ"
+
+
+def test_each_router_of_answers_explains_itself_in_its_own_words() -> None:
+    forms = [
+        form
+        for name in ROUTERS | BETS | BITS
+        for form in registry("router")[name].details.values()  # type: ignore[attr-defined] # a Router's
+        if form.counted == "answers"
+    ]
+    assert len(forms) == len(ROUTERS | BETS | BITS)
+    for words in (
+        [form.number for form in forms],
+        [form.scale.number for form in forms],
+        [form.lines[0].text for form in forms],
+    ):
+        assert len({*words}) == len(words), words
+    trained = registry("router")["trained_confidence"].details["answer_correctness"]  # type: ignore[attr-defined]
+    assert "head" in trained.number and "head" in trained.lines[0].text
 
 
 def test_confidence_is_the_geometric_mean_of_the_small_models_probabilities() -> None:

@@ -50,6 +50,7 @@ def parts() -> list[dict[str, Any]]:
                         "hidden": sorted(map(str, part.needs.hidden)),
                         "models": list(part.lanes),
                         "heads": heads(part),
+                        "missing": list(missing_heads(kind, name)),
                         "sides": method.strategy.sides,
                         "writes": method.strategy.writes,
                     },
@@ -75,6 +76,7 @@ def transforms() -> list[dict[str, Any]]:
         "hidden": [],
         "models": [],
         "heads": [],
+        "missing": [],
         "sides": "left",
         "writes": "text",
     }
@@ -121,6 +123,27 @@ def heads(part: Any) -> list[str]:
         *(part.refuse_model(role, bare) for role in part.lanes),
     ]
     return sorted({name for text in why if text for name in re.findall(r"heads/(\w+)", text)})
+
+
+@cache
+def missing_heads(kind: str, name: str) -> tuple[str, ...]:
+    """The trained heads that a part reads, if no shipped model has all that it needs; else none."""
+    from decodescope.engine.core.component import registry
+
+    part: Any = registry(kind)[name]()
+    return tuple(x for x in heads(part) if x not in _shipped_heads())
+
+
+@cache
+def _shipped_heads() -> frozenset[str]:
+    """The kinds of trained heads that some shipped model has."""
+    return frozenset(path.name for path in BOOK.parent.glob("models/*/heads/*") if path.is_dir())
+
+
+def part_title(kind: str, name: str, title: str) -> str:
+    """A part's title in a list, with what is missing before it can run with a shipped model."""
+    missing = " and ".join(f"heads/{x}" for x in missing_heads(kind, name))
+    return f"{title or name} (needs {missing}, not shipped)" if missing else title or name
 
 
 def knob_record(param: Any) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class PastFuture(ExitRule):
     )
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        return missing_reason("past_future", spec, "the depth confidence_exit") or super().refuse(
+        return missing_reason("past_future", spec, "the adaptive_depth confidence_exit") or super().refuse(
             method, spec
         )
 

@@ -65,7 +65,7 @@ class SkipLayer(AdaptiveDepth):
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return missing_reason(
-            "skip_layer", spec, "the depth confidence_exit, which needs no training"
+            "skip_layer", spec, "the adaptive_depth confidence_exit, which needs no training"
         ) or routing_conflict(self, method)
 
     def attach_lane(self, lane: DepthLane) -> None:

@@ -55,7 +55,7 @@ class Color(PromptCompression):
     keep_question: str = question_knob()
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        return missing_reason("color", spec, "the context selective_context")
+        return missing_reason("color", spec, "the prompt_compression selective_context")
 
     def cut(self, reading: UnreadPrompt) -> Cut | None:
         text = PromptText(reading)

@@ -57,7 +57,7 @@ class CoTInflux(PromptCompression):
     whole_examples: bool = param(False, help="keep all tokens of an example that stays")
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        return missing_reason("cot_influx", spec, "the context llmlingua")
+        return missing_reason("cot_influx", spec, "the prompt_compression llmlingua")
 
     def cut(self, reading: UnreadPrompt) -> Cut | None:
         text = PromptText(reading)

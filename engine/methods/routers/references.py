@@ -96,7 +96,7 @@ class References(Router):
         "",
         lines=True,
         most=100_000,
-        help='one pair per line: {"question": "...", "answer": "...", "right": true}; none: score 0.5',
+        help='one pair per line: {"question": "...", "answer": "...", "right": true}; at least one',
     )
     tie_margin: float = param(
         0.05,
@@ -112,6 +112,11 @@ class References(Router):
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         lines = [x for x in self.pairs.splitlines() if x.strip()]
+        if not lines:
+            return (
+                "references compares with labelled pairs, and references.pairs is empty: give at least one line of the form "
+                f"{SHAPE}, or choose the router answer_confidence, which needs none."
+            )
         if len(lines) > MOST:
             return f"references.pairs has {len(lines)} lines, more than {MOST}, the limit: give fewer."
         for i, line in enumerate(lines, 1):

@@ -16,7 +16,12 @@ from decodescope.engine.model.heads.correctness import CorrectnessHead
 from decodescope.engine.trace.details.declarations import LookForm
 
 CORRECTNESS = replace(
-    answers_form("confidence", "The answer is kept where the head's confidence is at least tau.", "score"),
+    answers_form(
+        "score of the trained head",
+        "A trained head scores the answer, from the states that wrote it and the mean and lowest log-probability of its "
+        "tokens; at tau or more it is kept.",
+        "score",
+    ),
     looks=[LookForm("law", "draft", "count(tokens)"), LookForm("net", "draft")],
 )
 

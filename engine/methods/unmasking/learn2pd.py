@@ -54,7 +54,7 @@ class Learn2PD(Unmasking):
     cut_after_end: bool = param(True, help="drop the places after a predicted end of the text")
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        return missing_reason(ParallelFilter.kind, spec, "the selector threshold")
+        return missing_reason(ParallelFilter.kind, spec, "the unmasking threshold")
 
     @property
     def drops(self) -> bool:

@@ -63,7 +63,7 @@ class LocalLeap(Unmasking):
             return None
         return (
             f"local_leap.relaxed_tau = {self.relaxed_tau:g} is above tau = {self.tau:g}: "
-            "choose at most tau, or the selector threshold."
+            "choose at most tau, or the unmasking threshold."
         )
 
     def select(self, view: CanvasView, chance: Chance) -> SelectorChoice:

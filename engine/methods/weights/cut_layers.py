@@ -29,10 +29,17 @@ class CutLayers(StructuredPruning):
     source = "control; lists as in Sieberling et al. 2024, arXiv:2410.14649; IST-DASLab/EvoPress, evo_drop_search.py"
 
     skip: tuple[str, ...] = param(
-        (), least=0, help="blocks to cut, e.g. a2,f3,l5 (a: attention, f: feed-forward, l: both); empty: none"
+        (),
+        least=0,
+        help="blocks to cut, e.g. a2,f3,l5 (a: attention, f: feed-forward, l: both), at least one",
     )
 
     def gates(self, model: Decoder, calibration: CalibrationData) -> Gates:
+        if not self.skip:
+            raise ParamError(
+                f"{self.name}.skip names no block, so the model would stay whole: write one or more, e.g. a2,f3,l5, or leave "
+                f"{self.name} out."
+            )
         try:
             return block_gates(parse_skip(self.skip, model.spec, f"{self.name}.skip"), model.spec)
         except ValueError as error:

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from decodescope.app.basis.parser import build_parser
 from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.app.runs.catalogue.commands import COMMANDS
-from decodescope.app.runs.catalogue.parts import method_results
+from decodescope.app.runs.catalogue.parts import method_results, missing_heads, part_title
 from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.preset_choice import find_matching_preset
 from decodescope.app.runs.recipe import from_json, replace_part
@@ -77,6 +77,21 @@ def test_every_part_is_told_with_its_idea_source_and_needs(client: TestClient, p
 
 
 @pytest.mark.nightly
+def test_a_part_without_heads_in_any_shipped_model_says_so_in_its_list(client: TestClient) -> None:
+    """Whoever chooses from a list knows before what is missing: in the controls, the catalogue and the command line."""
+    shipped = {kind: {name: missing_heads(kind, name) for name in registry(kind)} for kind in KINDS}
+    missing = {name for part in shipped.values() for name, heads in part.items() if heads}
+    assert {"color", "cot_influx"} <= missing and not {"medusa", "exits", "whole_prompt"} & missing
+    for kind, part in shipped.items():
+        for name, heads in part.items():
+            title = registry(kind)[name].title
+            listed = part_title(kind, name, title)
+            assert listed == title or (all(f"heads/{x}" in listed for x in heads) and heads)
+    rows = client.get("/ds/catalogue").json()["parts"]
+    said = {row["name"] for row in rows if any("not shipped" in x for x in row["needs"])}
+    assert said == missing
+
+
 def test_headlines_and_figures_are_those_of_the_book_and_of_parts_that_there_are(client: TestClient) -> None:
     told = {(x["kind"], x["name"]): x for x in client.get("/ds/catalogue").json()["parts"]}
     figures = method_results()["measured"]["figures"]
