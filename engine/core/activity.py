@@ -20,7 +20,8 @@ class Activity:
     prompt:   tokens of the prompt as it was given;  left_out: how many of them were not read;  added: entries that a prompt
               compression added to the text
     held:     entries of the KV head that holds most, now
-    evicted:  entries that left, merged ones too;  packed: entries in fewer bits;  picked: passes that read only some entries
+    evicted:  entries that left, merged ones too;  packed: most entries that were in fewer bits;  picked: passes that read
+              only some entries
     passes:   of the target behind the prompt;  short: of the target, those that left out layers or rows
     drafts:   (tokens that could be guessed, tokens that were) -> steps;  held_back: steps in which a schedule drafted nothing
     length:   the drafter's own knob of that name; None: it has none;  samplers: how many act, one after the other

@@ -368,7 +368,7 @@ class Session(State):
             change = self.recorder.cache(self)
             self.prefilled = Prefill(len(self.target.tokens), passes, change, round(prefill_us, 1), cut)
             self.did.prompt, self.did.layers = len(self._whole), self.target.decoder.spec.n_layers
-            count_record(self.did, self.prefilled)
+            count_record(self.did, self.prefilled, packed=self._packed_entries)
             self._write_record(self.prefilled)
         return self.prefilled
 
@@ -407,6 +407,11 @@ class Session(State):
 
         return between
 
+    @property
+    def _packed_entries(self) -> int:
+        """Entries of the target's cache in fewer bits."""
+        return self.target.kv_compression.packed_entries(self.target.cache)
+
     @torch.inference_mode()
     def step(self) -> Step:
         """One round of the strategy: decide, commit, record. Raises EngineFault when the run cannot go on, and
@@ -429,7 +434,7 @@ class Session(State):
                 None if threads is None else threads.observe_step(self._models[TARGET].decoder, record.passes)
             )
             note_acting_samplers(self.did, self, move)
-            count_record(self.did, record, room)
+            count_record(self.did, record, room, self._packed_entries)
             self._write_record(record)
         self.steps += 1
         if move.end is not None:

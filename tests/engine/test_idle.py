@@ -75,8 +75,8 @@ IDLE: dict[str, tuple[dict[str, Any], int, str]] = {
 }  # fmt: skip
 
 
-def notes(parts: dict[str, Any], prompt: list[int], count: int) -> list[str]:
-    return toys.decode(toys.method(**parts), prompt, count).end.notes
+def notes(parts: dict[str, Any], prompt: list[int], count: int, level: str = "decisions") -> list[str]:
+    return toys.decode(toys.method(**parts), prompt, count, level=level).end.notes
 
 
 @pytest.mark.parametrize("why", IDLE)
@@ -106,7 +106,8 @@ ACTIVE: list[dict[str, Any]] = [  # each part above, set up so that it acts in t
 
 @pytest.mark.parametrize("parts", ACTIVE, ids=lambda x: "-".join(map(str, x)) or "plain")
 def test_a_part_that_did_something_is_not_named(parts: dict[str, Any]) -> None:
-    assert notes(parts, toys.PROMPT * 2, 24) == []
+    for level in ("summary", "decisions"):
+        assert notes(parts, toys.PROMPT * 2, 24, level) == [], level
 
 
 def test_each_stage_of_a_chain_answers_for_itself() -> None:

@@ -58,6 +58,10 @@ class KVCompression(Component):
         """What was packed since the last call, for the trace; None: nothing."""
         return None
 
+    def packed_entries(self, cache: KVCache) -> int:
+        """Entries of the layer with most in fewer bits."""
+        return 0
+
     def kept_bytes(self, cache: KVCache) -> int | None:
         """Bytes of the entries that are held, without free room in pages; None if their number is enough to know."""
         return None
@@ -206,6 +210,9 @@ class PackingCodec(KVCompression):
     def packing_notes(self, cache: KVCache) -> dict[str, Any] | None:
         """What is recorded of the stores' `packings`, in addition to the notes of every packing KV compression."""
         return None
+
+    def packed_entries(self, cache: KVCache) -> int:
+        return max(store.packed_entries for store in _packed_stores(cache))
 
     def kept_bytes(self, cache: KVCache) -> int | None:
         return sum(store.committed_bytes for store in _packed_stores(cache))

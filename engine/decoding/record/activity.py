@@ -14,8 +14,10 @@ from ..bases.sampler import Sampler
 from ..bases.state import Move, State
 
 
-def count_record(did: Activity, record: Prefill | Step, room: int = 0) -> None:
-    """Count the activity in a record. room: tokens that the step could have guessed."""
+def count_record(did: Activity, record: Prefill | Step, room: int = 0, packed: int = 0) -> None:
+    """Count the activity in a record. room: tokens that the step could have guessed; packed: entries that the target's cache
+    now holds in fewer bits, which records of the level "summary" leave out."""
+    did.packed = max(did.packed, packed)
     for one in record.passes:
         if one.lane == TARGET and one.phase not in ("draft", "score"):
             did.passes += isinstance(record, Step)
@@ -35,7 +37,6 @@ def count_record(did: Activity, record: Prefill | Step, room: int = 0) -> None:
 def _count_cache_change(did: Activity, change: CacheChange) -> None:
     did.held = change.held
     did.evicted += change.evicted_count
-    did.packed += 0 if change.packed is None else change.packed.stop - change.packed.first
     did.added += len(change.augmented or ())
 
 
