@@ -118,6 +118,7 @@ class MethodBatch:
         from decodescope.engine.trace import Trace
 
         session, trace = self._make_session(i), Trace()
+        session.batch = len(self.prompts)
         session.sink = trace if self.folder is None else Tee(trace, LazyWriter(self._trace_path(i)))
         self.going[i] = Run(self.model, session, trace)
         return session

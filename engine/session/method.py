@@ -344,7 +344,8 @@ class Method:
         for other in others:
             unused = other._unused_kinds()
             with suppress(MethodError):
-                replace(other, **{x: default_part(x) for x in unused}).check(spec, all_roles())
+                parts: dict[str, Any] = {x: default_part(x) for x in unused}
+                replace(other, **parts).check(spec, all_roles())
                 return f"{other.strategy.name} without " + " and ".join(f"the {x}" for x in unused)
         return names[0]
 

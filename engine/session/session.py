@@ -98,6 +98,7 @@ class Session(State):
     asked:  a policy or prompt compression takes its share of so many tokens of `prompt`; a run wrote the others; None: of all
     saved:  a cache that was read from a file, for the tokens with which `prompt` begins: no pass reads them
     executor: what runs the passes of all its models; None: one of its own
+    batch:  how many prompts are decoded together with its own, for the header; None: it runs by itself
     """
 
     sink: RecordSink | None = None
@@ -107,6 +108,7 @@ class Session(State):
     reading: tuple[str, int, int] | None = None
     end: End | None = None
     prefilled: Prefill | None = None
+    batch: int | None = None
     steps = 0
     _header: Header | None = None
     _parent: dict[str, Any] | None = None
@@ -286,6 +288,7 @@ class Session(State):
                 lanes=further_model_fields(self._models),
                 reports=transform_reports(self._models),
                 loaded=self._loaded,
+                batch=self.batch,
                 dtype=str(target.decoder.dtype).removeprefix("torch."),
                 device=str(target.decoder.device),
                 threads=threads,

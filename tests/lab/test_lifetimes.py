@@ -10,9 +10,11 @@ import toys
 from sizes import thinned
 
 from decodescope.engine.session.replay.fork import Fork
-from decodescope.engine.trace import Trace
+from decodescope.engine.session.session import Session
+from decodescope.engine.trace import Trace, check
 from decodescope.engine.trace.records.events import Augmented, CacheChange, Fields, Header, Prefill, Step
 from decodescope.lab.cache.attention import attention_rows, attention_shares, received_attention
+from decodescope.lab.cache.entry_states import shared_stretches
 from decodescope.lab.cache.lifetimes import (
     BY_READING,
     KEPT,
@@ -56,6 +58,57 @@ def test_what_is_kept_is_what_the_cache_holds(policy: Any, drafter: str) -> None
                 p for p in due if p >= 0
             ]
     assert made.tokens == session.tokens
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        x
+        for x in toys.variants("adaptive_depth")
+        if x[0] in ("free", "skipdecode", "trigrams", "magic_pyramid", "skip_layer")
+    ],
+    ids=lambda x: "-".join(map(str, [x[0], *x[1].values()])),
+)
+def test_what_a_layer_never_computed_is_absent(rule: Any) -> None:
+    """Positions without an entry, and those whose entry came late, are the ones that the stores lack, after every step."""
+    method = toys.method(adaptive_depth=rule)
+    session = Session(toys.pair()[0], method, toys.PROMPT * 2, max_new_tokens=12)
+    trace = session.sink = Trace()
+    stored = [[x.positions()[0, 0].tolist() for x in session.target.cache.layers] for _ in session.stream()]
+    assert not check(trace).problems
+    made = EntryLifetimes.of(trace)
+    for i, layers in enumerate(stored[: made.count]):
+        for layer, positions in enumerate(layers):
+            assert np.flatnonzero(made.held_mask(i)[layer * 2]).tolist() == sorted(positions)
+    absent = made.absent_mask(made.count - 1)
+    for row in range(made.rows if absent is not None else 0):
+        letters = made.letters(row, made.count - 1, 0, made.length[-1])
+        assert [x == "A" for x in letters] == absent[row].tolist()
+
+
+def test_what_an_older_record_only_counted_follows_where_it_can() -> None:
+    trace = toys.decode(
+        toys.method(adaptive_depth=("skipdecode", dict(min_layers=1, decay_horizon=12))), count=12
+    ).sink
+    due = EntryLifetimes.of(trace).held_mask(11)
+    for record in (trace.prefill, *trace.steps):
+        record.cache[0].absent = record.cache[0].filled = None
+    assert np.array_equal(EntryLifetimes.of(trace).held_mask(11), due) and not due.all()
+
+
+def test_heads_that_were_cut_hold_nothing_and_are_not_counted() -> None:
+    lives = EntryLifetimes(header(n_layers=3, n_kv_heads=2, groups=[[1, 1], [], [2]]))
+    lives.learn(Prefill(4, cache=[CacheChange("target", 4, 4, 1, 1)]))
+    lives.learn(Step(0, 4, 0.0, 0.0, [3], ["target"], cache=[CacheChange("target", 1, 5, 1, 1)]))
+    assert lives.cut == [2, 3, 5] and lives.held_mask(0).sum(1).tolist() == [5, 5, 0, 0, 5, 0]
+    assert lives.held_range(0) == (5, 5) and lives.head_summary(0) is None
+    assert lives.letters(5, 0, 0, 2) == ["C", "C"] and lives.letters(4, 0, 0, 1) == ["K"]
+    assert lives.table(0, 0, 1)[0]["kept"] == 3 and lives.lifetime(0, 0)[2] == (None, "C")
+
+
+def test_stretches_that_several_texts_read_are_joined() -> None:
+    nodes = np.array([[-1, 0, 4, 3], [0, 4, 6, 2], [0, 4, 5, 1], [1, 6, 9, 1], [1, 6, 8, 1]])
+    assert shared_stretches(nodes) == [[0, 4, 3], [4, 6, 2]]
 
 
 def test_each_state_has_its_reason() -> None:

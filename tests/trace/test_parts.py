@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from decodescope.app.runs.catalogue.families import family, family_titles
 from decodescope.engine.core.component import registry
 from decodescope.engine.session.method import Method
 from decodescope.engine.trace import Header
@@ -46,6 +48,10 @@ def test_a_method_is_called_by_its_unusual_parts() -> None:
         {"drafter": "prompt_lookup", "policy": "h2o", "sampler": ["top_k", "temperature"]}
     )
     assert method_label(of(method)) == "prompt lookup + h2o + top k + temperature"
+    read = replace(of(Method()), batch=3), replace(of(Method()), loaded={"entries": 1})
+    assert [method_label(x) for x in read] == ["batch + greedy", "loaded cache + greedy"]
+    assert [family(x).title for x in (*read, of(Method()))] == ["Batches", "Loaded caches", "Plain decoding"]
+    assert {family(x).title for x in read} <= {*family_titles()}
 
 
 def test_where_the_header_says_nothing_of_a_part_nothing_is_known_of_it() -> None:

@@ -1,6 +1,7 @@
 """Families: the groups of recorded runs, by the first part of a method that is not the default one.
 
-Drafters are grouped by their folder. If all parts are default, the group is whether the target was made from another model."""
+Drafters are grouped by their folder. If all parts are default, the group is how the prompt was read, from a file or
+in a batch, or whether the target was made from another model."""
 
 from __future__ import annotations
 
@@ -72,6 +73,12 @@ ROOMS = {
 MADE = MethodFamily(
     "Models made of a model", "The target's weights are fewer, or in fewer bits; its text is another one."
 )
+LOADED = MethodFamily(
+    "Loaded caches", "A prompt's keys and values come from a file, and no pass reads those tokens."
+)
+BATCH = MethodFamily(
+    "Batches", "Many prompts decoded together: what they begin with is read once, or a pass serves all."
+)
 PLAIN = MethodFamily("Plain decoding", "One token a pass: what all others are held against.")
 
 
@@ -93,7 +100,10 @@ def family(header: Header) -> MethodFamily:
             if kind == "drafter"
             else family
         )
-    return MADE if header.model.get("weights") else PLAIN
+    for of, read in ((LOADED, header.loaded), (BATCH, header.batch), (MADE, header.model.get("weights"))):
+        if read:
+            return of
+    return PLAIN
 
 
 def family_titles() -> list[str]:
@@ -112,5 +122,12 @@ def family_titles() -> list[str]:
     )
     return [
         x.title
-        for x in (*ROOMS.values(), *(KINDS[kind] for kind in (*kinds, "guidance", "sampler")), MADE, PLAIN)
+        for x in (
+            *ROOMS.values(),
+            *(KINDS[kind] for kind in (*kinds, "guidance", "sampler")),
+            MADE,
+            LOADED,
+            BATCH,
+            PLAIN,
+        )
     ]

@@ -77,6 +77,7 @@ def validate_header(header: Header) -> None:
         type(bits) not in (int, float) or not 0 <= bits < BITS
     ):
         raise TraceError(f"loaded.bits is {str(bits)[:20]}, which is no number from 0 to {BITS:,}")
+    validate_counts([header.batch or 0], "batch")
     _validate_piece_ids(header.pieces, vocab)
     if header.reports is not None:
         validate_reports(header.reports, {"target": header.model, **header.lanes})

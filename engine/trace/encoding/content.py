@@ -24,6 +24,7 @@ VARYING = (
     "details",
     "turn",
     "reports",
+    "batch",
 )
 
 

@@ -107,6 +107,7 @@ class Header:
     reports: role -> findings of each transform of the model's weights, in order; None: none, or not kept
     loaded:  the part of the prompt that came from a file and that no pass read: `entries`, its `bytes`, `bits` of a number,
              `sha256`
+    batch:   how many prompts `decodescope batch` decoded together, of which this run's is one; None: it ran by itself
     """
 
     kind: ClassVar[str] = "header"
@@ -145,6 +146,7 @@ class Header:
     loaded: dict[str, Any] | None = None
     reference: bool = False
     reports: dict[str, list[Made]] | None = None
+    batch: int | None = None
 
     @property
     def reference_kind(self) -> Along:

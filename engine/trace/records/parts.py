@@ -75,7 +75,8 @@ def zone_entries(zones: Sequence[Zone], place: str) -> int | None:
 
 
 def method_label(header: Header) -> str:
-    """The parts of the method that are not the usual ones, in short."""
+    """The parts of the method that are not the usual ones, in short, after "batch" or "loaded cache" where that is so."""
+    read = ["batch"] * bool(header.batch) + ["loaded cache"] * bool(header.loaded)
     parts = {kind: part for kind, part in header.method.items() if isinstance(part, dict)}
     unusual = [
         part
@@ -87,7 +88,7 @@ def method_label(header: Header) -> str:
         for part in unusual
         for stage in part.get("stages") or [part]
     ]
-    return " + ".join(names) or "plain decoding"
+    return " + ".join([*read, *names]) or "plain decoding"
 
 
 def _is_word(x: Any) -> bool:
