@@ -99,7 +99,7 @@ def entry_lifetimes(trace: Trace, layer: int | None = None, head: int | None = N
             colorbar=dict(title="held by", tickformat=".0%"),
             hovertemplate="after step %{x}, position %{y}: held by %{z:.0%}<extra></extra>",
         ),
-        *(_patterned(kind, mask, steps, places) for kind, mask in marked.items() if mask.any()),
+        *(_pattern_area(kind, mask, steps, places) for kind, mask in marked.items() if mask.any()),
         height=440,
     )
     drawing.add_hline(
@@ -148,7 +148,7 @@ def _marks(trace: Trace, run: EntryLifetimes, i: int, rows: np.ndarray) -> dict[
     return marks
 
 
-def _patterned(kind: str, mask: np.ndarray, steps: range, places: np.ndarray) -> go.Scatter:
+def _pattern_area(kind: str, mask: np.ndarray, steps: range, places: np.ndarray) -> go.Scatter:
     """The cells of a kind as one patterned area, with its words in the legend. mask: bool [places, steps]"""
     wide, high = steps.step, int(places[1] - places[0]) if len(places) > 1 else 1
     across: list[float | None] = []
