@@ -58,9 +58,11 @@ def further_model_fields(models: Mapping[str, Model]) -> dict[str, dict[str, Any
 
 def head_fields(method: Method, target: Model) -> dict[str, dict[str, str]]:
     """`head_fingerprints`: kind -> the hash of the files of each draft head that the method reads; empty if it reads none."""
-    heads = {kind: x for kind, x in target.decoder.heads.items() if isinstance(x, Head)}
-    read = sorted(method.target_heads(target.spec) & heads.keys()) if heads else []
-    marks = {kind: mark for kind in read if (mark := head_fingerprint(heads[kind]))}
+    kept = target.decoder.heads
+    heads = {
+        kind: kept[kind] for kind in sorted(method.target_heads(target.spec) & kept.keys())
+    }  # no other one is loaded
+    marks = {kind: mark for kind, x in heads.items() if isinstance(x, Head) and (mark := head_fingerprint(x))}
     return {"head_fingerprints": marks} if marks else {}
 
 

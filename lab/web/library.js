@@ -1,7 +1,7 @@
 /* library: the traces in the folder of this machine, and the examples: open, filter, name, keep, delete, compare, add,
  * save. Each part is a file of library/. */
 import { formatCount, h, size } from "./scope.js";
-import { exampleOf, open, shown } from "./runs/runs.js";
+import { exampleOf, isOver, onChange, open, panes, shown } from "./runs/runs.js";
 import { current, go } from "./shared/address.js";
 import { activeRuns } from "./runs/active_runs.js";
 import { uploadArea } from "./library/upload.js";
@@ -68,6 +68,12 @@ export function page(element) {
       + "oldest without a star go";
   }
   filter.addEventListener("input", draw);
+  let ended = "";
+  onChange(() => { // a run of this page has ended: its trace belongs into the list
+    const now = panes.filter(isOver).map((pane) => pane.id).join();
+    if (now !== ended && current() === "library") shelf.read();
+    ended = now;
+  });
   new MutationObserver(() => current() === "library" && (examples.restyle(), draw())).observe(document.body, {
     attributes: true,
     attributeFilter: ["class"],
