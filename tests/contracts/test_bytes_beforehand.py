@@ -155,7 +155,7 @@ def runs_or_its_advice_does(kind: str, name: str, knobs: dict[str, Any], width: 
 
 @pytest.mark.parametrize(("name", "width"), thinned(2, PACKING, WIDTHS))
 def test_a_kv_compression_takes_heads_of_any_width(name: str, width: int) -> None:
-    runs_or_its_advice_does("kv_compression", name, KNOBS.get(name, [{}])[0], width, 1)
+    runs_or_its_advice_does("kv_compression", name, KNOBS[name][0], width, 1)
 
 
 @pytest.mark.parametrize(("name", "settings"), toys.representatives("policy"))
@@ -167,7 +167,7 @@ def test_a_policy_takes_heads_of_any_width(name: str, settings: dict[str, Any]) 
 @pytest.mark.parametrize("width", range(2, 131))
 def test_every_cache_takes_heads_of_every_width(width: int) -> None:
     for name in PACKING:
-        for knobs in KNOBS.get(name, [{}]):
+        for knobs in KNOBS[name]:
             for kv_heads in (1, 2):
                 runs_or_its_advice_does("kv_compression", name, knobs, width, kv_heads)
     for name, settings in toys.representatives("policy"):
