@@ -69,7 +69,11 @@ def storages(made: LayerStore) -> int:
     tables = [
         made.kv,
         *made.columns.values(),
-        *[x for x in (made._pos, made.heads and made.heads.kv) if x is not None],
+        *[
+            x
+            for x in (made._pos, made.heads and made.heads.kv, made.heads and made.heads._index)
+            if x is not None
+        ],
     ]
     return sum(x.untyped_storage().nbytes() for x in tables)
 

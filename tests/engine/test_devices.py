@@ -90,8 +90,8 @@ HERE = {
         "session/replay/recall.py:Recall._draft_distribution",
     ),
     "a file is read here, and what it holds moved": (
-        "model/heads/published/eagle.py:convert_eagle3",
-        "model/heads/published/eagle.py:_draft_ids",
+        "model/heads/published/eagle3.py:_read_tensors",
+        "model/heads/published/eagle3.py:_draft_ids",
         "model/heads/published/hydra.py:convert_hydra",
         "model/checkpoint/gguf/tensors.py:GgufTensors.matrix",
         "model/checkpoint/weights.py:read_adapter",

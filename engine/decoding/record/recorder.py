@@ -227,7 +227,8 @@ class Recorder:
             change.head_bytes = np.array([store.bytes_by_head() for store in cache.layers], np.int64)
         change.lacks, lane.lacks = lane.lacks, None
         if cache.absent or cache.filled:
-            change.absent, change.filled = position_stretches(cache.absent), position_stretches(cache.filled)
+            filled = [(layer, i) for layers, at in cache.filled for layer in layers for i in at.tolist()]
+            change.absent, change.filled = position_stretches(cache.absent), position_stretches(filled)
             cache.absent, cache.filled = [], []
         change.freed, lane.freed = lane.freed, None
         if lane.name == "target":

@@ -54,7 +54,7 @@ class KVCache:
         self.outside: list[ExtraKV] = []
         self.waiting: dict[int, DeferredTokens] = {}
         self.absent: list[tuple[int, int]] = []
-        self.filled: list[tuple[int, int]] = []
+        self.filled: list[tuple[range, Tensor]] = []
         self.layers: list[LayerStore] = [
             store(spec, i, batch=batch, columns=columns, dtype=dtype, device=device, memory=self.memory)
             for i in range(spec.n_layers)
@@ -119,8 +119,7 @@ class KVCache:
     def _note_filled(self, went: Sequence[DeferredTokens], reached: int) -> None:
         """Note that tokens that had waited now have entries below the layer `reached`."""
         for x in went:
-            at = x.positions[0].tolist()
-            self.filled += [(layer, position) for layer in range(x.layer, reached) for position in at]
+            self.filled.append((range(x.layer, reached), x.positions[0]))
 
     @property
     def deferred_tokens(self) -> int:
