@@ -516,10 +516,8 @@ EAGLE3_KEYS: dict[str, Any] = dict(
     target_layer_ids=[1, 7, 12],
     quantization_config={"quant_method": "fp8"},
     rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 77.0}},
-    partial_rotary_factor=0.5,
     sliding_window=64,
     rope_scaling={"rope_type": "dynamic", "factor": 2.0},
-    num_hidden_layers=2,
     embed_scale=3.0,
     parallel_drafting=True,
     has_lm_head=False,
@@ -688,7 +686,7 @@ DFLASH = {
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
 @pytest.mark.parametrize(
     ("config", "word"),
-    [(WRAPPED, "model_type"), (SPECULATORS, "speculators_model_type"), (DFLASH, "dflash_config")],
+    [(WRAPPED, "model_type"), (SPECULATORS, "speculators_model_type"), (DFLASH, "DFlash")],
 )
 def test_a_layout_of_another_library_is_refused_by_its_key(
     config: dict[str, Any],
