@@ -662,17 +662,6 @@ def test_a_key_or_tensor_of_a_hydra_head_is_named(name: str, target: Path, tmp_p
 
 INNER = {**EAGLE, "model_type": "llama"}
 WRAPPED = {"model_type": "eagle", "model": INNER, "architectures": ["EAGLEModel"]}
-SPECULATORS = {
-    "speculators_model_type": "eagle3",
-    "architectures": ["Eagle3Speculator"],
-    "draft_vocab_size": 2048,
-    "transformer_layer_config": INNER,
-    "speculators_config": {
-        "algorithm": "eagle3",
-        "proposal_methods": [],
-        "verifier": {"name_or_path": "base"},
-    },
-}
 DFLASH = {
     **EAGLE,
     "architectures": ["DFlashDraftModel"],
@@ -686,7 +675,7 @@ DFLASH = {
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
 @pytest.mark.parametrize(
     ("config", "word"),
-    [(WRAPPED, "model_type"), (SPECULATORS, "speculators_model_type"), (DFLASH, "DFlash")],
+    [(WRAPPED, "model_type"), (DFLASH, "DFlash")],
 )
 def test_a_layout_of_another_library_is_refused_by_its_key(
     config: dict[str, Any],
