@@ -18,7 +18,7 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.lab.formatting.prompt_sentences import prompt_sentences
 
 from .batch_method import MethodBatch, sharing_sentence, uses_method
-from .shared.growing_texts import PARTIAL, GrowingTexts, to_line
+from .shared.growing_texts import PARTIAL, GrowingTexts, write_line
 from .shared.output import format_bytes, load_model, new_file_path, print_json, print_note
 from .shared.run import catch_interrupts, further_models, parse_parts, prompt_ids, special_token_notes
 from .shared.texts import read_text, unused_template_note
@@ -155,10 +155,8 @@ def _write_texts(out: Path, answers: list[dict[str, Any]]) -> bool:
     try:
         with fresh.open("wb", buffering=0) as file:
             for answer in answers:
-                line, done = to_line(answer), 0
-                while done < len(line):
-                    done += file.write(line[done:]) or 0
-                whole, lines = whole + len(line), lines + 1
+                whole += write_line(file, answer)
+                lines += 1
     except OSError as raised:
         error = raised.strerror
     except BaseException:

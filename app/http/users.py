@@ -12,6 +12,7 @@ import secrets
 import unicodedata
 from pathlib import Path
 
+from decodescope.engine.core.files import write_whole
 from decodescope.engine.core.refusal import Refusal
 
 COST = 1 << 14  # of scrypt: 16 MiB and some 50 ms for a guess
@@ -147,14 +148,9 @@ def add_user(path: Path, name: str, password: str) -> bool:
     there = known in users
     users[known] = hash_password(password)
     text = "".join(f"{one}:{stored}\n" for one, stored in users.items())
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        number = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(number, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        os.replace(beside, path)
+        write_whole(path, [text], private=True)
     except OSError as error:
-        beside.unlink(missing_ok=True)
         why = error.strerror or type(error).__name__
         raise UserFileError(f"The file of users {str(path)[:200]} cannot be written ({why}).") from None
     return there

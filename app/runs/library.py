@@ -226,7 +226,7 @@ class Library:
         mark = _marker_path(path, UNCHECKED)
         with _refuse_os_errors():
             if verdict.remark:
-                mark.write_text(verdict.remark, encoding="utf-8")
+                write_whole(mark, [verdict.remark])
             else:
                 mark.unlink(missing_ok=True)
             upload.replace(path)

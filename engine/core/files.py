@@ -12,7 +12,6 @@ import json
 import os
 import re
 import secrets
-import tempfile
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -50,25 +49,20 @@ def measurement_path(folder: Path, key: Mapping[str, str | int]) -> Path:
 def write_json(path: Path, value: Any) -> None:
     """Write plain data to a file, in one piece or not at all. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(value, file, indent=1)
-        os.replace(part, path)
-    finally:
-        Path(part).unlink(missing_ok=True)
+    write_whole(path, json.JSONEncoder(indent=1).iterencode(value), private=True)
 
 
-def write_whole(path: Path, parts: Iterable[str], *, replace: bool = True) -> None:
+def write_whole(path: Path, parts: Iterable[str], *, replace: bool = True, private: bool = False) -> None:
     """Write a text, in parts, to a file, in one piece or not at all: a program that is killed leaves the file as it was.
 
-    replace: whether a file of that name may be there. Raises OSError.
+    replace: whether a file of that name may be there;  private: only its owner may read it. Raises OSError.
     """
     if not replace and path.exists():
         raise FileExistsError(errno.EEXIST, "it exists already", str(path))
     part = path.with_name(f".{secrets.token_hex(8)}.part")
     try:
-        with part.open("x", encoding="utf-8", errors="replace", newline="\n") as file:
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace", newline="\n") as file:
             file.writelines(parts)
         os.replace(part, path)
     finally:

@@ -34,11 +34,9 @@ class GrowingTexts:
         """Append a text."""
         if self._file is None:
             return
-        line, begin = to_line(row), self._file.tell()
-        done = 0
+        begin = self._file.tell()
         try:
-            while done < len(line):
-                done += self._file.write(line[done:]) or 0
+            write_line(self._file, row)
             self.lines += 1
         except OSError as error:
             with contextlib.suppress(OSError):
@@ -64,6 +62,9 @@ class GrowingTexts:
             self.path.unlink(missing_ok=True)
 
 
-def to_line(row: Mapping[str, Any]) -> bytes:
-    """A text as a line of a file."""
-    return (json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8", "replace")
+def write_line(file: IO[bytes], row: Mapping[str, Any]) -> int:
+    """Write a text as a line of an unbuffered file, which may take a part of it at a time; the bytes of the line."""
+    line, done = (json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8", "replace"), 0
+    while done < len(line):
+        done += file.write(line[done:]) or 0
+    return done
