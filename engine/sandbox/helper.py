@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -267,11 +268,28 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_helpers)
 
 
-def run_job(program: Path, job: Any, limits: JobLimits, *, fresh: bool = False) -> Any:
+def run_job(
+    program: Path,
+    job: Any,
+    limits: JobLimits,
+    *,
+    fresh: bool = False,
+    more: Callable[[], dict[str, Any]] | None = None,
+) -> Any:
     """What `run_job(job)` of the file `program` returns, computed in a helper; job and answer are plain JSON values.
 
-    fresh: in a process that has done no other job, and does none after it. Raises HelperFailure.
+    fresh: in a process that has done no other job, and does none after it
+    more:  gives what is sent as well to a helper that answers that it lacks it: something large that helpers keep between jobs
+    Raises HelperFailure.
     """
+    answer = _run_once(program, job, limits, fresh)
+    if more is not None and "lacks" in answer:
+        answer = _run_once(program, {**job, **more()}, limits, fresh)
+    return answer
+
+
+def _run_once(program: Path, job: Any, limits: JobLimits, fresh: bool) -> Any:
+    """The answer of one helper, or of a fresh one where what jobs before left took the memory."""
     pool, whole = _pool, False
     while True:
         helper = pool.take(program, fresh or whole)

@@ -227,9 +227,9 @@ def test_a_bounded_file_encodes_long_texts_alone_in_a_helper(
     done: list[int] = []
     ask = text_encoder.run_job
 
-    def counted(program: Path, job: Any, limits: Any) -> Any:
+    def counted(program: Path, job: Any, limits: Any, **options: Any) -> Any:
         done.append(len(job.get("text", "")))
-        return ask(program, job, limits)
+        return ask(program, job, limits, **options)
 
     monkeypatch.setattr(text_encoder, "run_job", counted)
     tokenizer = Tokenizer.from_folder(folder_of(tmp_path / "m", bpe(added_tokens=[mark("<this test>")])))

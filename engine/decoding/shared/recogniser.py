@@ -6,7 +6,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -260,7 +260,7 @@ def _explain_unheld(reason: str) -> str:
 def _try_grammar(grammar: str) -> str:
     """What llguidance finds wrong with a grammar; nothing if it can be read. Raises ParamError for one that takes too much."""
     key = hash_texts(_version(), grammar)
-    return _trial_answer(key, {"grammar": grammar}, {})
+    return _trial_answer(key, {"grammar": grammar}, dict)
 
 
 def _try_first_mask(
@@ -268,26 +268,24 @@ def _try_first_mask(
 ) -> None:
     """Make the first mask of a grammar in a helper process. Raises ParamError for one that takes too much, or has none."""
     vocabulary = _hash_vocabulary(tokens, stops, special)
-    more = {"stops": sorted(stops), "special": sorted(special)}
+
+    def more() -> dict[str, Any]:
+        texts = [x.decode("latin-1") for x in tokens]
+        return {"tokens": texts, "stops": sorted(stops), "special": sorted(special)}
+
     why = _trial_answer(
-        hash_texts(_version(), grammar, vocabulary),
-        {"grammar": grammar, "key": vocabulary},
-        {"tokens": tokens, **more},
+        hash_texts(_version(), grammar, vocabulary), {"grammar": grammar, "key": vocabulary}, more
     )
     if why:
         raise ParamError(_explain_dead_end(why.partition("\n")[0][:REASON], 0))
 
 
-def _trial_answer(key: str, job: dict[str, Any], vocabulary: dict[str, Any]) -> str:
-    """What is wrong with a grammar, from the answers of trials or from a new one. vocabulary: what a helper may lack"""
+def _trial_answer(key: str, job: dict[str, Any], more: Callable[[], dict[str, Any]]) -> str:
+    """What is wrong with a grammar, from the answers of trials or from a new one. more: what a helper may lack"""
     answer = read_answer(KIND, key)
     if answer is None:
         try:
-            tried = run_job(PROGRAM, job, LIMITS)
-            if "lacks" in tried:
-                tokens = [x.decode("latin-1") for x in vocabulary["tokens"]]
-                tried = run_job(PROGRAM, {**job, **vocabulary, "tokens": tokens}, LIMITS)
-            answer = {"why": tried["why"][:4000]}
+            answer = {"why": run_job(PROGRAM, job, LIMITS, more=more)["why"][:4000]}
         except HelperFailure as failure:
             answer = {"refused": str(failure)}
             if not failure.lasting:

@@ -149,9 +149,7 @@ class TextEncoder:
             WAIT_SECONDS,
         )
         try:
-            done = run_job(PROGRAM, job, limits)
-            if "lacks" in done:
-                done = run_job(PROGRAM, {**job, "spec": self._spec}, limits)
+            done = run_job(PROGRAM, job, limits, more=lambda: {"spec": self._spec})
         except HelperFailure as failure:
             raise self._refusal(str(failure)) from None
         if why := done.get("failed"):
