@@ -467,17 +467,10 @@ class Session(State):
 
     def _find_violations(self, reason: EndReason) -> list[str] | None:
         """What the finished text breaks of what its sampler holds it to; None: nothing, or it has not come to its end."""
+        if reason != "stop_token" or "sampler" not in self.method.used_parts:
+            return None
         tokens = self.tokens[self.prompt :]
-        if (
-            reason != "stop_token"
-            or not tokens
-            or tokens[-1] not in self.stop.tokens
-            or self.alphabet is None
-        ):
-            return None
-        if not self.sampler.constrains or "sampler" not in self.method.used_parts:
-            return None
-        return self.sampler.find_violations(self.alphabet.bytes_of(tokens[:-1])) or None
+        return self.sampler.violations_at_end(tokens, self.stop.tokens, self.alphabet) or None
 
     def _open(self, sink: RecordSink) -> None:
         """Write the header, unless it is written."""

@@ -7,6 +7,7 @@ able to ask "what would the distribution be after these tokens?" without changin
 from __future__ import annotations
 
 import math
+from collections.abc import Container, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -100,6 +101,14 @@ class Sampler(Component):
     def find_violations(self, text: bytes) -> list[str]:
         """What a finished text breaks of what the sampler holds it to, as sentences: where its masks are only nearly exact."""
         return []
+
+    def violations_at_end(
+        self, tokens: Sequence[int], stops: Container[int], alphabet: Alphabet | None
+    ) -> list[str]:
+        """The same of written tokens that have come to their end, which is one of `stops`; nothing of others."""
+        if not self.constrains or alphabet is None or not tokens or tokens[-1] not in stops:
+            return []
+        return self.find_violations(alphabet.bytes_of(tokens[:-1]))
 
     def logits_summary(self, logits: Tensor, state: Any) -> dict[str, Any] | None:
         """What is worth recording about logits [V], as plain data; called only if decisions are recorded."""

@@ -244,10 +244,9 @@ class _GroupDecoder:
         written.tokens.append(text.last)
         if stops:
             written.end = "stop_token"
-            if text.last in self.asked.stop.tokens and self.asked.sampler.constrains and self.alphabet:
-                written.violations = self.asked.sampler.find_violations(
-                    self.alphabet.bytes_of(written.tokens[:-1])
-                )
+            written.violations = self.asked.sampler.violations_at_end(
+                written.tokens, self.asked.stop.tokens, self.alphabet
+            )
         elif len(written.tokens) >= self.asked.max_new:
             written.end = "max_new_tokens"
         elif place + 1 >= self.limit:
