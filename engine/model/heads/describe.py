@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-
 from decodescope.engine.core.spec import ModelSpec
 
 from ..checkpoint.config import spec_from_config
@@ -44,9 +42,9 @@ def is_head_folder(reference: Path) -> bool:
     if path is None:
         return False
     try:
-        with safe_open(str(path), "pt") as file:
-            return any(x.startswith(MARKS) for x in file.keys())  # noqa: SIM118 # a reader, no mapping
-    except SafetensorError:
+        with open_tensors(path) as tensors:
+            return any(x.startswith(MARKS) for x in tensors.shapes)
+    except LoadError:
         return False
 
 
