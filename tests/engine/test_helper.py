@@ -44,7 +44,8 @@ LIMITS = JobLimits(1.0, 300 << 20, 120.0)
 
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[Path]:
-    """A file of jobs; its helpers are ended afterwards."""
+    """A file of jobs. Helpers of other tests are ended before, so that only its own are counted; its own afterwards."""
+    end_helpers()
     path = tmp_path / "jobs.py"
     path.write_text(PROGRAM)
     yield path
