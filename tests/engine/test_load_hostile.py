@@ -544,9 +544,15 @@ def test_marks_have_the_ids_that_the_tokenizer_gives_them_whatever_its_file_says
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "^(([a-z])+.)+[A-Z]([a-z])+$"])
 def test_a_pattern_that_goes_back_and_forth_without_end_is_one_refusal(pattern: str, tmp_path: Path) -> None:
+    """Where the processor is slow, the trial of the file finds it already."""
     made_ = tokenizers.Tokenizer(models.BPE({"a": 0, "!": 1}, []))
     made_.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
-    tokenizer = load(with_tokenizer(made(tmp_path / "m"), made_.to_str()), device="cpu").tokenizer
+    folder = with_tokenizer(made(tmp_path / "m"), made_.to_str())
+    try:
+        tokenizer = load(folder, device="cpu").tokenizer
+    except LoadError as refused:
+        assert "in a trial it took" in str(refused) and str(refused).endswith(".")
+        return
     assert tokenizer is not None
     begun = time.perf_counter()
     with pytest.raises(LoadError, match=r"gave up on this text .*retry-limit") as error:
