@@ -9,6 +9,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,7 @@ class Library:
         if known is None or known[0] != mark:
             if time.monotonic() > until:
                 return row | {"pending": True}
-            read = _trace_row(path) if state.st_size < LONG else self._long_row(path, mark, until)
+            read = _read_row(path, mark) if state.st_size < LONG else self._long_row(path, mark, until)
             if read is None:
                 return row | {"pending": True}
             known = self._known[path] = (mark, read)
@@ -268,6 +269,12 @@ def _mark_divergences(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         for name in ("wrote", "plain", "setting"):
             row.pop(name, None)
+
+
+@lru_cache(maxsize=128)
+def _read_row(path: Path, mark: tuple[int, int]) -> dict[str, Any]:
+    """The row of a trace of this time and size. A process that lists the same examples again does not read them again."""
+    return _trace_row(path)
 
 
 def _trace_row(path: Path) -> dict[str, Any]:

@@ -465,7 +465,7 @@ class ModelPool:
         counted: set[str] = set()
         for role, key in names.items():
             model = self.present.get(key)
-            offer = self.offer(key)
+            offer = self.offer(key) if model is None else None
             again = key in counted
             counted.add(key)
             if model is not None:
