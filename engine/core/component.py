@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, Field, dataclass, fields, replace
 from functools import cache
 from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 
@@ -89,9 +89,9 @@ class Component:
 
     @classmethod
     def params(cls) -> list[Param]:
-        """The knobs, in the order in which they are declared."""
+        """The knobs, in the order in which they are declared: a class's own before those of its bases."""
         knobs = []
-        for f in fields(cast(Any, cls)):
+        for f in sorted(fields(cast(Any, cls)), key=lambda f: _declared_at(cls, f)):
             if "param" in f.metadata:
                 default = None if f.default is MISSING else f.default
                 kind, item = TYPES[_annotation_text(f.type)]
@@ -171,6 +171,12 @@ class Component:
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         """Why this component, as set, cannot work in `method` on a model of shape `spec`; None if it can."""
         return None
+
+
+def _declared_at(cls: type, field: Field[Any]) -> int:
+    """How far above `cls` the class is that declares this field; 0: `cls` itself."""
+    held = (vars(base).get("__dataclass_fields__", {}).get(field.name) for base in cls.__mro__)
+    return max(i for i, one in enumerate(held) if one is field)
 
 
 @dataclass_transform()

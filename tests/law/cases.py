@@ -299,6 +299,15 @@ PROPOSALS: dict[str, Proposal] = {
         vocab=3,
         on="layers",
     ),
+    "chain, greedy draft": Proposal(
+        Lossless, lambda n: DraftModel(max_draft_tokens=n, draft_temperature=0.0), chain=True
+    ),
+    "chain, draft at 0.5": Proposal(
+        Lossless, lambda n: DraftModel(max_draft_tokens=n, draft_temperature=0.5)
+    ),
+    "2 without replacement, draft at 2": Proposal(
+        Lossless, lambda n: DraftModel(max_draft_tokens=1, width=2, draft_temperature=2.0)
+    ),
 }
 
 

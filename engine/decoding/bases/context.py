@@ -65,6 +65,7 @@ class Context:
     """What a drafter may read.
 
     tokens: prompt and text; the last is the root, which the target has not read yet
+    sampler: under which a draft is drawn: the target's, unless the drafter has a temperature of its own
     state:  the sampler's, after those tokens
     room:   tokens that may still be drafted; a deeper draft would be cut
     encode: text -> its ids, without a prefix; None: the model came without a tokenizer

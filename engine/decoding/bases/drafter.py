@@ -8,12 +8,15 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from decodescope.engine.core.activity import Activity, count_noun
-from decodescope.engine.core.component import Component
+from decodescope.engine.core.component import Component, component, param
+from decodescope.engine.core.params import AUTO
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 
 from ..values.draft import Draft, Proposal
 from .context import Context, DraftOutcome
+from .draft_sampler import DraftSampler
+from .sampler import Sampler
 
 
 class Drafter(Component):
@@ -96,14 +99,41 @@ class Drafter(Component):
     def observe(self, outcome: DraftOutcome) -> None:
         """Called after the commit: learn, recycle, adapt."""
 
+    def draft_sampler(self, sampler: Sampler) -> Sampler:
+        """The sampler under which it drafts, where the target samples with `sampler`."""
+        return sampler
 
+
+@component
 class DrawnDrafter(Drafter):
-    """Base of drafters that draw their nodes from a distribution: each sibling from what the earlier siblings left."""
+    """Base of drafters that draw their nodes from the distribution of a model, of heads or of some layers.
+
+    `draft_temperature` sets the temperature of these draws; the target's does not change. The acceptance rule gets the
+    distribution that really drew each node, so a text keeps the target's distribution at every value. At 0 a node is the
+    drafting model's most likely token, chosen without chance: the rule judges it as one-hot, q = 1. So most servers draft.
+    vLLM's draft_sample_method is "greedy" by default, and "probabilistic" is `auto` here (vllm/config/speculative.py, commit
+    002e77c1). Under a greedy sampler a draft is greedy at every value.
+    """
+
+    draft_temperature: float | str = param(
+        AUTO, low=0.0, high=5.0, step=0.05, auto=True,
+        help="temperature of the draft's draws; 0: greedy drafts, as most servers make; auto: the sampler's own",
+    )  # fmt: skip
+
+    @property
+    def draw_kind(self) -> Proposal:
+        """How nodes are drawn: each sibling from what the earlier siblings left, unless a drafter says otherwise."""
+        return "without_replacement" if self.branches else "iid"
 
     @property
     def proposes(self) -> Proposal:  # type: ignore[override] # depends on a knob
-        """How nodes are drawn when the sampler draws."""
-        return "without_replacement" if self.branches else "iid"
+        """How nodes are chosen when the sampler draws."""
+        return "onehot" if self.draft_temperature == 0 else self.draw_kind
+
+    def draft_sampler(self, sampler: Sampler) -> Sampler:
+        if sampler.greedy or self.draft_temperature == AUTO:
+            return sampler
+        return DraftSampler(sampler, float(self.draft_temperature))
 
 
 def top_tokens(logits: Tensor, k: int) -> list[int]:

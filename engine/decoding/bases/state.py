@@ -111,7 +111,7 @@ class State:
             self.tokens,
             self.target,
             self.lanes,
-            self.sampler,
+            self.drafter.draft_sampler(self.sampler),
             self.sampler_state,
             self.chance,
             self.room,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.context import Context
-from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.bases.drafter import DrawnDrafter
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 
 from ..shared.model_tree import ModelTree
 
 
 @component
-class Chains(Drafter):
+class Chains(DrawnDrafter):
     """Draft `chains` chains of `max_draft_tokens` tokens, each drawn independently from the draft model, with replacement.
 
     Chains may begin alike. Equal tokens stay separate siblings: two draws of one token give a rule two chances, and a merged
@@ -24,7 +24,7 @@ class Chains(Drafter):
     title = "Independent chains"
     source = "Sun et al. 2023 (SpecTr), arXiv:2310.15141; Miao et al. 2023 (SpecInfer), arXiv:2305.09781, section 4.3"
     lanes = ("draft",)
-    proposes = "iid"
+    draw_kind = "iid"
 
     max_draft_tokens: int = param(
         4, low=1, high=16, unit="tokens", help="maximum length of each chain (gamma)"

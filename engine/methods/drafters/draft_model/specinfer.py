@@ -12,7 +12,7 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.core.roles import DRAFTS
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.context import Context
-from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.bases.drafter import DrawnDrafter
 from decodescope.engine.decoding.values.draft import ROOT, Draft, Proposal
 
 from ..shared.model_tree import MOST, ModelTree, tree_size_conflict
@@ -20,7 +20,7 @@ from ..shared.union import merge_trees
 
 
 @component
-class SpecInfer(Drafter):
+class SpecInfer(DrawnDrafter):
     """Expand one tree per draft model, for `models` draft models, and verify all trees in one pass of the target.
 
     The trees share the root and one list of branching numbers: a node of level d has b_d children in the tree of its model.
@@ -71,7 +71,7 @@ class SpecInfer(Drafter):
         return DRAFTS[: self.models]
 
     @property
-    def proposes(self) -> Proposal:  # type: ignore[override] # depends on a knob
+    def draw_kind(self) -> Proposal:
         """Siblings come from one distribution, or each from that of its model."""
         return "iid" if self.models == 1 else "mixed"
 

@@ -11,7 +11,7 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.bases.acceptance import Cursor, match_greedy, verify_tokenwise
 from decodescope.engine.decoding.bases.context import Context
-from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.bases.drafter import DrawnDrafter
 from decodescope.engine.decoding.values.chance import Chance, Draw, Purpose
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.model.forward.feed import Feed
@@ -20,7 +20,7 @@ from ..shared.ngrams import NgramCounts, SuffixIndex
 
 
 @component
-class Staged(Drafter):
+class Staged(DrawnDrafter):
     """Speculation in two stages.
 
     A table guesses the next tokens. The draft model verifies them in one pass by the rule `lossless`, and adds a token of its
@@ -39,7 +39,7 @@ class Staged(Drafter):
     title = "Staged speculation"
     source = "Spector and Re 2023, arXiv:2308.04623, staged drafting"
     lanes = ("draft",)
-    proposes = "iid"
+    draw_kind = "iid"
     tells: ClassVar[dict[str, Note]] = {
         "stage": Note(
             "node", "stage", what="0: guessed by the table and kept; 1: written by the draft model"

@@ -9,13 +9,14 @@ import torch
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.bases.context import Context
+from decodescope.engine.decoding.bases.drafter import DrawnDrafter
 from decodescope.engine.decoding.values.draft import Draft
 
 from ..shared.slot_drafter import SLOTS, SlotDrafter
 
 
 @component
-class LookAheadTokens(SlotDrafter):
+class LookAheadTokens(DrawnDrafter, SlotDrafter):
     """Parallel speculative sampling, PaSS, with L trained embeddings.
 
     `pass` cannot name a module, so the file is named after what is trained. The L look-ahead tokens are rows of a pass behind
@@ -36,7 +37,7 @@ class LookAheadTokens(SlotDrafter):
 
     title = "PaSS (look-ahead tokens)"
     source = "Monea et al. 2023, arXiv:2311.13581; both passes in one: Yi et al. 2024, arXiv:2402.11809"
-    proposes = "iid"
+    draw_kind = "iid"
     reads = "look_ahead_tokens"
     tells: ClassVar[dict[str, Note]] = {
         "slots": SLOTS,

@@ -15,7 +15,7 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.adaptive_depth import AdaptiveDepth
 from decodescope.engine.decoding.bases.context import Context, DraftedToken
-from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.bases.drafter import DrawnDrafter
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.model.forward.feed import Feed
@@ -46,7 +46,7 @@ class _DraftedChain:
 
 
 @component
-class EarlyExit(Drafter):
+class EarlyExit(DrawnDrafter):
     """LayerSkip's self-speculation, for any exit criterion.
 
     A drafted token exits the target after its first `layers` layers, through the final norm and the unembedding that the last
@@ -72,7 +72,7 @@ class EarlyExit(Drafter):
         "Elhoushi et al. 2024, arXiv:2404.16710, section 3.3; facebookresearch/LayerSkip, self_speculation"
     )
     resumes = True
-    proposes = "iid"
+    draw_kind = "iid"
     tells: ClassVar[dict[str, Note]] = {
         "exits": Note("node", "exit", "layers", "that ran for the token"),
         "kept": Note(

@@ -12,7 +12,7 @@ from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.context import Context, DraftOutcome
-from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.bases.drafter import DrawnDrafter
 from decodescope.engine.decoding.bases.policy import CHUNK
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.model.forward.feed import Feed
@@ -22,7 +22,7 @@ from decodescope.engine.model.layers.faults import require_finite
 
 
 @component
-class Kangaroo(Drafter):
+class Kangaroo(DrawnDrafter):
     """Double early exit.
 
     First exit: a draft token costs the target's layers below E, the adapter, and the unembedding. E is the layer where the
@@ -40,7 +40,7 @@ class Kangaroo(Drafter):
         "Liu et al. 2024, arXiv:2404.18911, section 3; Equationliu/Kangaroo, evaluation/inference_kangaroo.py"
     )
     resumes = True
-    proposes = "iid"
+    draw_kind = "iid"
     tells: ClassVar[dict[str, Note]] = {
         "exit": Note("set", "ended by", what="what ended the draft"),
         "sure": Note(

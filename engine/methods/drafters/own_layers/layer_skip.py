@@ -9,7 +9,7 @@ from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.context import Context, DraftLength
-from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.bases.drafter import DrawnDrafter
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.model.layers.partial_pass import Skip
 
@@ -24,7 +24,7 @@ from ..shared.layer_skipping import (
 
 
 @component
-class LayerSkip(Drafter):
+class LayerSkip(DrawnDrafter):
     """SWIFT's drafting with a fixed skip set.
 
     The draft skips attention and feed-forward blocks, never those of the first and last layer. It reads the target's own cache,
@@ -40,7 +40,7 @@ class LayerSkip(Drafter):
 
     title = "Layer skip (SWIFT, fixed set)"
     source = "Xia et al. 2025, arXiv:2410.06916, section 4; hemingkx/SWIFT, model/swift/utils.py"
-    proposes = "iid"
+    draw_kind = "iid"
     tells: ClassVar[dict[str, Note]] = SKIPPED
 
     max_draft_tokens: int = param(4, low=1, high=25, unit="tokens", help="maximum length of a draft")

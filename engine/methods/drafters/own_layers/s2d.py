@@ -13,7 +13,7 @@ from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.context import Context, DraftedToken
-from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.bases.drafter import DrawnDrafter
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.exits import ExitHeads
@@ -24,7 +24,7 @@ from ..shared.nested_models import NestedModels
 
 
 @component
-class S2D(Drafter):
+class S2D(DrawnDrafter):
     """Sorted drafts: the first E_1 layers are a model, the first E_2 another that contains it, and so on, with one unembedding.
 
     For each token, the smallest model runs first. If its likeliest token has a probability of at least its threshold, it
@@ -47,7 +47,7 @@ class S2D(Drafter):
     title = "Sorted drafts (S2D)"
     source = "Kavehzadeh et al. 2024, arXiv:2407.01955, section 3 [the rule of the exits is recalled]"
     resumes = True
-    proposes = "iid"
+    draw_kind = "iid"
     tells: ClassVar[dict[str, Note]] = {
         "exits": Note("node", "exit", "layers", "of the sub-model that drafted the token"),
         "tried": Note(

@@ -10,7 +10,7 @@ from torch import Tensor
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.bases.context import Context
-from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.bases.drafter import DrawnDrafter
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.partial_pass import Skip
@@ -20,7 +20,7 @@ from ..shared.subsets import propose_subset
 
 
 @component
-class Swift(Drafter):
+class Swift(DrawnDrafter):
     """On-the-fly layer skipping.
 
     It drafts as layer_skip does. Before each draft it runs one round of search:
@@ -44,7 +44,7 @@ class Swift(Drafter):
 
     title = "SWIFT (searched layer skipping)"
     source = "Xia et al. 2025, arXiv:2410.06916, section 4; hemingkx/SWIFT, model/swift/utils.py"
-    proposes = "iid"
+    draw_kind = "iid"
     tells: ClassVar[dict[str, Note]] = {
         **SKIPPED,
         "match": Note("series", "matchness", what="score of the set in use", line="target_matchness"),
