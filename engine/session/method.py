@@ -44,6 +44,7 @@ from decodescope.engine.methods.strategies.draft_verify import DraftVerify
 from decodescope.engine.methods.unmasking.low_confidence import LowConfidence
 from decodescope.engine.trace.details.declarations import Form, with_words
 from decodescope.engine.trace.query.causes import causes_of_parts
+from decodescope.engine.trace.records.parts import UNNAMED_REASON
 
 
 class MethodError(Refusal):
@@ -165,10 +166,9 @@ class Method:
 
     def describe_parts(self) -> dict[str, dict[str, Any]]:
         """kind -> what the part says of itself in a trace's header, and whether it is the usual one."""
-        unnamed = "the text may differ"  # a part from elsewhere may give no reason
         changes = {
-            "strategy": "" if self.strategy.lossless else self.strategy.changes or unnamed,
-            "acceptance": "" if self._rule_is_exact else self.acceptance.changes or unnamed,
+            "strategy": "" if self.strategy.lossless else self.strategy.changes or UNNAMED_REASON,
+            "acceptance": "" if self._rule_is_exact else self.acceptance.changes or UNNAMED_REASON,
         }
         return {
             kind: {

@@ -16,11 +16,15 @@ from decodescope.engine.trace.checks.decisions import step_trials
 CHAIN, TREE = ("draft_model", {"max_draft_tokens": 3}), ("draft_model", {"max_draft_tokens": 3, "width": 2})
 DRAFTERS = {
     "block": CHAIN,
+    "ensemble": CHAIN,
+    "fly": CHAIN,
     "judge": CHAIN,
     "lantern": TREE,
     "leniency": TREE,
     "lossless": TREE,
+    "relaxed": CHAIN,
     "spectr": ("chains", {"max_draft_tokens": 3, "chains": 3}),
+    "synthetic": CHAIN,
     "typical": TREE,
 }
 RULES = toys.variants("acceptance")

@@ -71,6 +71,9 @@ def test_another_rule_decides_as_the_engine_would_with_it(drafter: str, level: s
         ("leniency", dict(epsilon=0.5)),
         ("block", {}),
         ("spectr", {}),
+        ("ensemble", dict(target_weight=0.5)),
+        ("relaxed", dict(top_k=3, delta=0.2)),
+        ("synthetic", dict(acceptance_rates=[0.7, 0.5])),
     ]
     others = [("leniency", dict(form="exponential")), ("typical", dict(epsilon=0.3, next_token="drawn"))]
     for step in drafted(made)[:8]:

@@ -40,6 +40,7 @@ MADE = (
     "cut_layers skip=a1,f2",
 )
 FREE = {
+    "fly": {"threshold": 0.0, "window": 1},
     "judge": {"threshold": 0.05},
     "lantern": {"delta": 1.0, "neighbours": 3},
 }  # settings that keep more tokens than the defaults

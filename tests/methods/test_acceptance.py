@@ -24,11 +24,15 @@ RULES = sorted(registry("acceptance"))
 # settings under which a rule both accepts and refuses; the toy's judge finds most tokens right
 BOTH = {
     "block": {},
+    "ensemble": {"target_weight": 0.5},
+    "fly": {"threshold": 0.5, "window": 1},
     "judge": {"threshold": 0.9},
     "lantern": {},
     "leniency": {},
     "lossless": {},
+    "relaxed": {"top_k": 4, "delta": 0.4},
     "spectr": {},
+    "synthetic": {"acceptance_rates": [0.7, 0.4]},
     "typical": {},
 }
 

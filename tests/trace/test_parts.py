@@ -89,6 +89,14 @@ def test_words_that_make_no_sense_are_passed_over() -> None:
     )
 
 
+def test_a_reason_too_long_to_show_is_still_a_reason() -> None:
+    """Else a rule from elsewhere with a long reason would make a run that counts as lossless."""
+    made = header({"acceptance": {"changes": "x" * 65}, "sampler": {"departs": ["odd"]}})
+    assert part_description(made, "acceptance") == {"changes": "the text may differ"}
+    assert part_description(made, "sampler") == {"departs": "the text may differ"}
+    assert part_description(header({"acceptance": {"changes": ""}}), "acceptance") == {"changes": ""}
+
+
 def test_a_sampler_says_its_temperature_and_whether_it_removes_tokens() -> None:
     for stages, settings, heat, cuts in (
         (["temperature"], {"temperature": {"temperature": 0.5}}, 0.5, False),

@@ -69,6 +69,11 @@ class Cursor:
         return self._laws[0][self.node + 1]
 
     @lazy
+    def model_probs(self) -> Tensor:
+        """float [V]: `probs`; under a greedy sampler, which leaves one token, the softmax of the target's logits instead."""
+        return softmax(self.logits) if self.greedy else self.probs
+
+    @lazy
     def choice(self) -> int:
         """The only token of a greedy distribution."""
         if self.sampler.stateful:
@@ -215,7 +220,7 @@ def verify_tokenwise(
     """Try the children of each place in draw order against r, the target's remaining distribution.
 
     Accept x with probability min(1, f(x) / q(x)). On refusal, subtract q from f. At the end, draw the token from the rest.
-    f is r, or `eased` of r and x; then f(x) is each trial's num."""
+    f is r, or `eased` of r and the child; then f(x) is each trial's num."""
     path: list[int] = []
     trials: list[Trial] = []
     places: list[tuple[int, Tensor | None]] = []
@@ -227,7 +232,7 @@ def verify_tokenwise(
         for child in children:
             x, q_x = draft.tokens[child], draft.draw_probability(child)
             r_x = float(of_r[x])
-            f = r if eased is None else eased(r, x)
+            f = r if eased is None else eased(r, child)
             f_x = r_x if eased is None else float(as_array(f)[x])
             ok, u = chance.accept(f_x, q_x, at.position)
             num = None if eased is None else f_x

@@ -157,7 +157,8 @@ class Lantern(AcceptanceRule):
         mass: list[float] = []
         near: list[int] = []
 
-        def lent(r: Tensor, x: int) -> Tensor:
+        def lent(r: Tensor, child: int) -> Tensor:
+            x = draft.tokens[child]
             law, m, count = add_neighbour_mass(r, x, around(x), self.delta)
             mass.append(m)
             near.append(count)

@@ -87,10 +87,18 @@ def seed_and_draw_counts(
             for node, u in zip(one.trials.node, one.trials.u, strict=True):
                 key = (one.n + depth[node] - 1, 2)
                 uses[key] = uses.get(key, 0) + (u is not None)
+            for at in range(depth[one.trials.node[-1]], depth[one.trials.node[-1]] + _tests_ahead(one)):
+                uses[one.n + at, 2] = uses.get((one.n + at, 2), 0) + 1
         if one.extra is not None and one.extra.u is not None:
             key = (one.n + len(one.path or []), 1)
             uses[key] = uses.get(key, 0) + 1
     return seed, uses
+
+
+def _tests_ahead(step: Step) -> int:
+    """How many tokens of a chain, after the last one tried, the rule tested too in order to decide; a rule records it."""
+    ahead = (step.rule or {}).get("ahead", 0)
+    return ahead if type(ahead) is int and 0 <= ahead <= len(step.draft.tokens if step.draft else ()) else 0
 
 
 class Recall:
@@ -265,6 +273,11 @@ class _RecordedCursor(Cursor):
     def probs(self) -> Tensor:
         """float64 [len(ids) + 2]."""
         return self.recall.target_distribution(self.node, self.extreme, self.exact)
+
+    @property
+    def model_probs(self) -> Tensor:
+        """The same: under a greedy sampler a record shows the softmax of the logits."""
+        return self.probs
 
     @property
     def top_token(self) -> int:

@@ -33,6 +33,9 @@ class Zone:
         return list(astuple(self))
 
 
+UNNAMED_REASON = "the text may differ"  # of a part that gives no reason, or none that can be shown
+
+
 def part_description(header: Header, kind: str) -> dict[str, Any]:
     """The description of the part of `kind` (`describe` of its base class), with those of the words below that are valid.
 
@@ -58,7 +61,9 @@ def part_description(header: Header, kind: str) -> dict[str, Any]:
     words = header.parts.get(kind)
     if not isinstance(words, dict):
         return {}
-    return {word: words[word] for word, fits in _WORDS.items() if word in words and fits(words[word])}
+    said = {word: words[word] for word, fits in _WORDS.items() if word in words and fits(words[word])}
+    # a reason that cannot be shown is still a reason: without it a lossy text would count as lossless
+    return {word: UNNAMED_REASON for word in ("changes", "departs") if words.get(word)} | said
 
 
 def zones(header: Header) -> list[Zone]:
