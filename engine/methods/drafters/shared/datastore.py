@@ -41,7 +41,7 @@ def _build_suffix_array(
 ) -> SuffixArray:
     """The suffix array of `file` (None: the shipped text); `size` and `changed` key the cache."""
     parts: list[np.ndarray] = []
-    for text in [file.read_text("utf-8")] if file else shipped_texts():
+    for text in _documents(file or SHIPPED):
         ids = _parse_ids(text, str(file)) if encode is None else np.array(encode(text), dtype=np.int64)
         parts += [np.where((ids >= 0) & (ids < vocab), ids, -1), np.array([-1])]
     return SuffixArray(np.concatenate(parts))
@@ -58,4 +58,8 @@ def _parse_ids(text: str, name: str) -> np.ndarray:
 
 def shipped_texts() -> list[str]:
     """The documents of SHIPPED."""
-    return SHIPPED.read_text("utf-8").split(BETWEEN)
+    return _documents(SHIPPED)
+
+
+def _documents(file: Path) -> list[str]:
+    return file.read_text("utf-8").split(BETWEEN)
