@@ -221,6 +221,10 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         dict(datastore=DATASTORE, nodes=1, max_suffix=3),
     ],
     "aded": [dict(datastore=DATASTORE, iterations=40, max_paths=6), dict(iterations=9, depth=2)],
+    "sam_decoding": [
+        dict(min_match=2, max_draft_tokens=6),
+        dict(min_match=1, datastore=DATASTORE, datastore_bias=1, other_drafter="eagle2 nodes=8, width=3"),
+    ],
     "suffix_decoding": [
         dict(outputs=DATASTORE, min_probability=0.0),
         dict(max_draft_tokens=6, max_spec_factor=2.0, max_depth=8, use_tree=True),
