@@ -265,7 +265,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "typical": [{}],
     "lantern": [{}, dict(neighbours=8, delta=0.3)],
     "judge": [dict(threshold=0.7), dict(threshold=0.5), dict(threshold=1.0)],
-    "ensemble": [dict(target_weight=0.5), dict(target_weight=0.9)],
+    "static_ensemble": [dict(target_weight=0.5), dict(target_weight=0.9)],
     "fly": [dict(threshold=0.0, window=1), dict(threshold=0.5, window=2, entropy_top_k=5)],
     "relaxed": [dict(top_k=3, delta=0.2), dict(top_k=2, delta=0.5, next_token="drawn")],
     "synthetic": [dict(acceptance_rates=[0.8, 0.5]), dict(acceptance_length=2.4)],

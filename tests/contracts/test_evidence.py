@@ -16,7 +16,7 @@ from decodescope.engine.trace.checks.decisions import step_trials
 CHAIN, TREE = ("draft_model", {"max_draft_tokens": 3}), ("draft_model", {"max_draft_tokens": 3, "width": 2})
 DRAFTERS = {
     "block": CHAIN,
-    "ensemble": CHAIN,
+    "static_ensemble": CHAIN,
     "fly": CHAIN,
     "judge": CHAIN,
     "lantern": TREE,

@@ -71,7 +71,7 @@ def test_another_rule_decides_as_the_engine_would_with_it(drafter: str, level: s
         ("leniency", dict(epsilon=0.5)),
         ("block", {}),
         ("spectr", {}),
-        ("ensemble", dict(target_weight=0.5)),
+        ("static_ensemble", dict(target_weight=0.5)),
         ("relaxed", dict(top_k=3, delta=0.2)),
         ("synthetic", dict(acceptance_rates=[0.7, 0.5])),
     ]

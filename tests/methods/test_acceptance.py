@@ -24,7 +24,7 @@ RULES = sorted(registry("acceptance"))
 # settings under which a rule both accepts and refuses; the toy's judge finds most tokens right
 BOTH = {
     "block": {},
-    "ensemble": {"target_weight": 0.5},
+    "static_ensemble": {"target_weight": 0.5},
     "fly": {"threshold": 0.5, "window": 1},
     "judge": {"threshold": 0.9},
     "lantern": {},

@@ -142,10 +142,8 @@ class FLy(AcceptanceRule):
             return Verdict(path, here.choice, origin, trials, rule=rule, places=places)
         law = here.probs
         if refused:
-            origin, law = (
-                "residual",
-                residual_distribution(law, draft.law(len(path)), draft.tokens[len(path)]),
-            )
+            origin = "residual"
+            law = residual_distribution(law, draft.law(len(path)), draft.tokens[len(path)])
         drawn = chance.draw(law, here.position)
         return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, rule, places)
 
@@ -161,7 +159,7 @@ class _NativeTests:
     def __init__(self, draft: Draft, at: Cursor, chance: Chance):
         self._draft = draft
         self._chance = chance
-        self._made: dict[int, Trial] = {}
+        self._tests: dict[int, Trial] = {}
         self.cursors = [at]
 
     def cursor(self, i: int) -> Cursor:
@@ -172,16 +170,18 @@ class _NativeTests:
 
     def test(self, i: int) -> Trial:
         """The lossless test of token i; under a greedy distribution exact matching."""
-        if i not in self._made:
-            at, x = self.cursor(i), self._draft.tokens[i]
+        if i not in self._tests:
+            at = self.cursor(i)
+            x = self._draft.tokens[i]
             if at.greedy:
                 p = float(x == at.choice)
-                self._made[i] = Trial(i, p, p, 1.0, None, 1.0, p > 0)
+                self._tests[i] = Trial(i, p, p, 1.0, None, 1.0, p > 0)
             else:
-                p, q = float(as_array(at.probs)[x]), self._draft.draw_probability(i)
+                p = float(as_array(at.probs)[x])
+                q = self._draft.draw_probability(i)
                 ok, u = self._chance.accept(p, q, at.position)
-                self._made[i] = Trial(i, p, p, q, u, p / q if q > 0 else 0.0, ok)
-        return self._made[i]
+                self._tests[i] = Trial(i, p, p, q, u, p / q if q > 0 else 0.0, ok)
+        return self._tests[i]
 
     def may_stay(self, i: int) -> bool:
         """True if the sampler leaves token i possible; a greedy one, which leaves a single token, is not asked."""
@@ -189,7 +189,7 @@ class _NativeTests:
 
     def draws_after(self, i: int) -> int:
         """How many tests of tokens after token i took a uniform."""
-        return sum(at > i and test.u is not None for at, test in self._made.items())
+        return sum(at > i and test.u is not None for at, test in self._tests.items())
 
     def run_after(self, i: int, most: int) -> int:
         """How many tokens after token i pass in a row, at most `most`."""

@@ -119,21 +119,23 @@ class SAMDecoding(Drafter):
         self._text.extend(ctx.tokens)
         match = self._text.match
         stored, low, high = self._stored.find_longest(ctx.tokens, DEPTH)
-        found = {"match": match, "stored": stored}
+        lengths = {"match": match, "stored": stored}
         if max(match, stored - self.datastore_bias) < self.min_match:
             draft = self._other.propose(ctx)
-            draft.notes = {"by": self._other.name, **found} if draft.tokens else None
+            draft.notes = {"by": self._other.name, **lengths} if draft.tokens else None
             return draft
         self._other.propose(replace(ctx, room=0))  # it reads what was accepted, and drafts nothing
         length = min(self.max_draft_tokens, ctx.room)
         if match >= stored - self.datastore_bias:
             at = self._text.place(length)
             copied = ctx.tokens[at : at + length]
-            notes = {"by": "text", **found, "copied": [*range(at, at + len(copied))]}
+            notes = {"by": "text", **lengths, "copied": [*range(at, at + len(copied))]}
             return Draft.chain(copied, source="copied from the text", notes=notes if copied else None)
         rows = self._stored.windows(self._stored.order[low:high].min(keepdims=True), stored, length)[0]
         copied = rows[rows >= 0].tolist()
-        return Draft.chain(copied, source="datastore", notes={"by": "datastore", **found} if copied else None)
+        return Draft.chain(
+            copied, source="datastore", notes={"by": "datastore", **lengths} if copied else None
+        )
 
     def observe(self, outcome: DraftOutcome) -> None:
         self._other.observe(outcome)

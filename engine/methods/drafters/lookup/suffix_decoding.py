@@ -98,10 +98,11 @@ class SuffixDecoding(Drafter):
         if self.outputs:
             context = ctx.tokens[-self.max_depth :]
             longest = self._outputs.find_longest(context, min(self.max_depth, len(context)) - 1)[0]
-            found = (self._find(context[-m:]) for m in range(1, longest + 1))
-            other, second = self._best(found, ctx.room)
+            matches = (self._find(context[-m:]) for m in range(1, longest + 1))
+            other, second = self._best(matches, ctx.room)
             if second.score > best.score:
-                match, best, tree = other, second, "outputs"
+                match, best = other, second
+                tree = "outputs"
         if not best.tokens:
             return Draft()
         notes = {

@@ -61,7 +61,7 @@ class Match(NamedTuple):
 
     def best_tree(self, nodes: int, depth: int, least: float) -> Continuation:
         """At most `nodes` tokens in at most `depth` levels, the most probable paths first, none below `least`."""
-        found = Continuation([], [], [])
+        tree = Continuation([], [], [])
         turn = count()
         heap: list[
             tuple[float, int, int, int, int, np.ndarray]
@@ -76,13 +76,13 @@ class Match(NamedTuple):
                 )
 
         offer(self.ends, 1.0, 1, ROOT)
-        while heap and len(found.tokens) < nodes:
+        while heap and len(tree.tokens) < nodes:
             negative, _, level, token, parent, behind = heapq.heappop(heap)
-            found.tokens.append(token)
-            found.parents.append(parent)
-            found.probabilities.append(-negative)
-            offer(behind, -negative, level + 1, len(found.tokens) - 1)
-        return found
+            tree.tokens.append(token)
+            tree.parents.append(parent)
+            tree.probabilities.append(-negative)
+            offer(behind, -negative, level + 1, len(tree.tokens) - 1)
+        return tree
 
     def children(self) -> Iterator[tuple[int, int, np.ndarray]]:
         """(token, how often it follows, places behind it), the most frequent first; of equals the first to be so frequent."""

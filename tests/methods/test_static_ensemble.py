@@ -12,7 +12,7 @@ from torch import Tensor
 
 from decodescope.engine.decoding.bases.acceptance import Cursor
 from decodescope.engine.decoding.values.draft import Draft
-from decodescope.engine.methods.acceptance.ensemble import Ensemble
+from decodescope.engine.methods.acceptance.static_ensemble import StaticEnsemble
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.session.replay.exact_distribution import EnumeratedChance
 from decodescope.engine.trace import check
@@ -27,7 +27,7 @@ def pairs(count: int, vocab: int = 5) -> Tensor:
 
 def first_token(w: float, p: Tensor, q: Tensor, onehot: bool) -> tuple[Tensor, float]:
     """(float64 [V]: distribution of the first token, share of steps that accept) for one token drafted from q."""
-    rule, logits = Ensemble(target_weight=w), p.log().expand(2, len(p))
+    rule, logits = StaticEnsemble(target_weight=w), p.log().expand(2, len(p))
 
     def step(chance: EnumeratedChance) -> tuple[int, bool]:
         if onehot:
@@ -64,7 +64,7 @@ def test_all_weight_on_the_target_is_the_lossless_rule() -> None:
     """Same seed, same uniforms: the same tests and text."""
     parts = dict(drafter=("draft_model", {"max_draft_tokens": 3}), sampler="temperature")
     plain = toys.decode(toys.method(**parts), seed=4)
-    mixed = toys.decode(toys.method(acceptance=("ensemble", {"target_weight": 1.0}), **parts), seed=4)
+    mixed = toys.decode(toys.method(acceptance=("static_ensemble", {"target_weight": 1.0}), **parts), seed=4)
     assert mixed.tokens == plain.tokens
     pairs_of = zip(mixed.sink.steps, plain.sink.steps, strict=True)
     assert all((a.trials and replace(a.trials, num=None)) == b.trials for a, b in pairs_of)
@@ -72,7 +72,9 @@ def test_all_weight_on_the_target_is_the_lossless_rule() -> None:
 
 def test_the_header_calls_it_lossy_and_the_record_tells_each_verdict_again() -> None:
     parts = dict(drafter=("draft_model", {"max_draft_tokens": 3}), sampler="temperature")
-    session = toys.decode(toys.method(acceptance=("ensemble", {"target_weight": 0.4}), **parts), seed=1)
+    session = toys.decode(
+        toys.method(acceptance=("static_ensemble", {"target_weight": 0.4}), **parts), seed=1
+    )
     assert not session.header.lossless and check(session.sink).ok
     kept = [
         ok and u * q >= r

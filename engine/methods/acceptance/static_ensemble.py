@@ -26,7 +26,7 @@ from decodescope.engine.trace.records.evidence import (
 
 
 @component
-class Ensemble(AcceptanceRule):
+class StaticEnsemble(AcceptanceRule):
     """Verify each drafted token against v = w p + (1 - w) q instead of p: accept x with probability min(1, v(x) / q(x)).
 
     On rejection the token comes from norm(max(v - q, 0)), which is norm(max(p - q, 0)) for every w > 0. So a drafted place has
