@@ -149,7 +149,9 @@ def test_a_server_that_ends_ends_its_helpers_first() -> None:
         app = StartupApp(Built, lambda: told.append("closed"))
         await app({"type": "lifespan"}, orders.get, send)
 
-    with ThreadPoolExecutor(1) as other:  # a browser that a test before this one opened keeps a loop in this thread
+    with ThreadPoolExecutor(
+        1
+    ) as other:  # a browser that a test before this one opened keeps a loop in this thread
         other.submit(asyncio.run, live()).result()
     assert told == ["lifespan.startup.complete", "closed", "lifespan.shutdown.complete"]
 

@@ -228,6 +228,11 @@ def load_head(folder: Path, spec: ModelSpec, wished: str, allow_pickle: bool = F
     kind = config["kind"]
     if kind != wished:
         raise LoadError(f"{folder} holds heads of the kind {str(kind)[:40]!r}, not {wished}.")
+    if kind not in NETS:
+        raise LoadError(
+            f"{folder} holds heads of the kind {kind[:40]!r}, which is none of {', '.join(sorted(NETS))}; give the folder of "
+            "trained heads."
+        )
     shape = _shape(config, folder, spec)
     with torch.device("meta"):
         wanted = {name: tuple(x.shape) for name, x in NETS[kind](**shape).state_dict().items()}
