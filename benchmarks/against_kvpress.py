@@ -42,13 +42,14 @@ SHARES = (0.5, 0.25, 0.1)
 @dataclass(frozen=True)
 class Pair:
     """A policy of ours and a press of theirs that should keep the same. ours: budget -> knobs;  press: a class;  more: its
-    arguments;  wrapper: class and arguments."""
+    arguments;  wrapper: class and arguments;  fit: the budget that is compared in the place of the one that was asked for."""
 
     policy: str
     ours: Callable[[int], dict[str, Any]]
     press: str
     more: dict[str, Any] = field(default_factory=dict)
     wrapper: tuple[str, dict[str, Any]] | None = None
+    fit: Callable[[int], int] = int
 
     @property
     def name(self) -> str:
@@ -95,6 +96,21 @@ PAIRS = (
         "expected_attention",
         lambda b: {"sink_tokens": 4, "prompt_budget": b - 4, "future_positions": 512},
         "ExpectedAttentionPress",
+    ),
+    Pair("key_diff", lambda b: {"distinct_entries": b}, "KeyDiffPress"),
+    Pair(
+        "lag_kv",  # of 1,024 tokens 62 partitions are cut; sinks and the last partition stay
+        lambda b: {"sink_tokens": 16, "lag": 16, "kept_share": (b - 32) / 62 / 16},
+        "LagKVPress",
+        {"n_sink": 16, "lag_size": 16},
+        fit=lambda b: 32 + 62 * round((b - 32) / 62),
+    ),
+    Pair(
+        "key_rerotation",
+        lambda b: {"sink_tokens": 0, "prompt_budget": b, "scorer": "difference"},
+        "KeyDiffPress",
+        {},
+        ("KeyRerotationPress", {}),
     ),
 )
 
@@ -188,7 +204,7 @@ def compare(args: argparse.Namespace) -> None:
     bench = Bench(model, {})
     chosen = [x for x in select_texts(read_questions(QUESTIONS)[0], args.texts) if x.kind == "text"]
     prompts = [bench.first_prompt(x)[:PROMPT] for x in chosen]
-    entries = [(pair, round(share * PROMPT)) for pair in PAIRS for share in SHARES]
+    entries = [(pair, pair.fit(round(share * PROMPT))) for pair in PAIRS for share in SHARES]
     other = theirs(
         args.peer, model, args.threads, prompts, [pair.theirs(budget, PROMPT) for pair, budget in entries]
     )

@@ -32,7 +32,17 @@ def press_of(name: str, arguments: dict[str, Any], wrapper: list[Any] | None) ->
 def watched(press: Any, seen: list[np.ndarray], scores: list[np.ndarray]) -> None:
     """From now on add to `seen`, layer by layer, which entries each head keeps, bool [H_kv, n], and to `scores` what they were
     worth, float [H_kv, n]."""
-    compress = press.compress
+    compress, turned = press.compress, list[torch.Tensor]()
+    if isinstance(
+        press, kvpress.KeyRerotationPress
+    ):  # no key is left as it was, so note which ones are turned
+        turn = press.rerotate_keys
+
+        def noted(module: Any, indices: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+            turned.append(indices)
+            return turn(module, indices, keys)
+
+        press.rerotate_keys = noted
     scorer = getattr(press, "press", press)
     score = scorer.score
 
@@ -46,9 +56,12 @@ def watched(press: Any, seen: list[np.ndarray], scores: list[np.ndarray]) -> Non
     def both(module: Any, hidden: Any, keys: Any, values: Any, attentions: Any, kwargs: Any) -> Any:
         module.masked_key_indices = None
         left = compress(module, hidden, keys, values, attentions, kwargs)
-        kept = torch.stack(
-            [(left[0][0, h, :, None] == keys[0, h, None]).all(-1).any(0) for h in range(keys.shape[1])]
-        )
+        if turned:
+            kept = torch.zeros(keys.shape[1:3], dtype=torch.bool).scatter(1, turned.pop()[0], True)
+        else:
+            kept = torch.stack(
+                [(left[0][0, h, :, None] == keys[0, h, None]).all(-1).any(0) for h in range(keys.shape[1])]
+            )
         if module.masked_key_indices is not None:  # what it only masks is gone too
             _, heads, places = module.masked_key_indices
             kept[heads, places] = False

@@ -279,6 +279,10 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         dict(min_recovery=0.6, sink_tokens=2, heavy_share=0.2, recent_share=0.1),
         dict(min_recovery=0.3, sink_tokens=1, heavy_share=0.1, recent_share=0.1),
     ],
+    "cam": [
+        dict(target_entries=8, sink_tokens=2, merge_window=4),
+        dict(target_entries=7, sink_tokens=1, interval=3, scorer="norm", merge="expected", merge_window=3),
+    ],
     "d2o": [
         dict(heavy=5, recent=4, sink_tokens=2),
         dict(heavy=5, recent=4, sink_tokens=0, merge_weights="code", min_similarity=0.2),
@@ -298,6 +302,16 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         dict(prompt_budget=4, window=3, lookahead=6),
         dict(prompt_budget=3, window=5, lookahead=3, reduce="mean", pool_radius=0),
     ],
+    "interval_eviction": [
+        dict(target_entries=7, interval=4, sink_tokens=2),
+        dict(target_entries=6, interval=3, sink_tokens=0, scorer="difference"),
+    ],
+    "key_diff": [dict(distinct_entries=7), dict(distinct_entries=5, recent=3)],
+    "key_rerotation": [
+        dict(sink_tokens=2, prompt_budget=6),
+        dict(sink_tokens=0, prompt_budget=7, scorer="norm", turn_keys=False),
+    ],
+    "lag_kv": [dict(sink_tokens=2, lag=11, kept_share=0.1)],
     "key_norm": [dict(low_norm_entries=5, recent=3)],
     "pyramidkv": [dict(prompt_budget=5, window=3)],
     "snapkv": [dict(prompt_budget=4, window=3), dict(prompt_budget=3, window=5, pool_radius=0, pool="max")],

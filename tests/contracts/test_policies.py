@@ -32,15 +32,20 @@ POLICIES = [*toys.variants("policy"), *SHARES]
 # settings with room for 60 tokens
 ROOMY: dict[str, dict[str, Any]] = {
     "adakv": dict(prompt_budget=50, window=16),
+    "cam": dict(target_entries=100),
     "fastgen": dict(min_recovery=1.0),
     "d2o": dict(heavy=100, recent=100),
     "duo_attention": dict(sink_tokens=4, recent=100),
     "ems": dict(centres=100, recent=100),
     "expected_attention": dict(sink_tokens=4, prompt_budget=60),
     "h2o": dict(heavy=100, recent=100),
+    "interval_eviction": dict(target_entries=100),
     "keep_all": {},
+    "key_diff": dict(distinct_entries=100),
+    "key_rerotation": dict(prompt_budget=60),
     "kvzip": dict(prompt_budget=50, window=16),
     "key_norm": dict(low_norm_entries=60, recent=40),
+    "lag_kv": dict(lag=32),
     "lm_infinite": dict(sink_tokens=4, window=100),
     "quest": dict(token_budget=64, dense_layers=0),
     "scissorhands": dict(pivotal_entries=80, recent=20, window=16),
@@ -55,6 +60,7 @@ ROOMY: dict[str, dict[str, Any]] = {
 # The knobs whose sum no layer and head ever exceeds; for a policy that cuts once, their mean after the prompt stays below it.
 # None: everything is kept. (): layers or heads have bounds of their own, below the number of tokens read.
 BOUND: dict[str, tuple[str, ...] | None] = {
+    "cam": ("target_entries", "interval"),
     "d2o": (),
     "duo_attention": None,  # some heads keep everything
     "fastgen": (),
@@ -62,9 +68,13 @@ BOUND: dict[str, tuple[str, ...] | None] = {
     "ems": ("centres", "recent"),
     "expected_attention": ("sink_tokens", "prompt_budget"),
     "h2o": ("heavy", "recent"),
+    "interval_eviction": ("target_entries", "interval"),
     "keep_all": None,
+    "key_diff": ("distinct_entries", "recent"),
+    "key_rerotation": ("sink_tokens", "prompt_budget"),
     "kvzip": ("sink_tokens", "prompt_budget", "window"),
     "key_norm": ("low_norm_entries", "recent"),
+    "lag_kv": (),
     "lm_infinite": ("sink_tokens", "window"),
     "quest": None,
     "scissorhands": ("pivotal_entries", "recent"),

@@ -181,6 +181,30 @@ def invert_cdf(p: Tensor, u: float) -> Draw:
     return Draw(token, u, low / total, float(sums[token]) / total)
 
 
+def keyed_uniforms(seed: int, *keys: Tensor) -> Tensor:
+    """Uniforms of [0, 1) for many keys at once, without a state: float64, of the shape that `keys` (int64) broadcast to.
+
+    A number depends on the seed and on its own keys alone, so a replayed run draws the same again.
+    """
+    word = torch.tensor(_as_signed(_mix_bits(seed & _MASK)), device=keys[0].device)
+    for key in keys:
+        word = _mix_words(word ^ _mix_words(key))
+    return ((word >> 11) & ((1 << 53) - 1)).double() * 2.0**-53
+
+
+def _mix_words(x: Tensor) -> Tensor:
+    """`_mix_bits` of every number of x (int64, whose products wrap around)."""
+    x = x + _as_signed(0x9E3779B97F4A7C15)
+    x = (x ^ ((x >> 30) & (_MASK >> 30))) * _as_signed(0xBF58476D1CE4E5B9)
+    x = (x ^ ((x >> 27) & (_MASK >> 27))) * _as_signed(0x94D049BB133111EB)
+    return x ^ ((x >> 31) & (_MASK >> 31))
+
+
+def _as_signed(word: int) -> int:
+    """A word of 64 bits as the int64 with the same bits."""
+    return word - (1 << 64) if word >> 63 else word
+
+
 def _key_word(part: int) -> int:
     """A part of a key as a word of 64 bits."""
     return (part * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) & _MASK
