@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -15,6 +16,7 @@ from decodescope.engine.decoding.bases.prefill_eviction import PrefillEviction
 from decodescope.engine.decoding.values.prompt_attention import PromptAttention
 from decodescope.engine.model.layers.rope import RopeTable, rotate_
 from decodescope.engine.model.stores.cache import KVCache, LayerStore
+from decodescope.engine.trace.records.events import Piece
 from decodescope.engine.trace.records.parts import Zone
 
 from .shared.key_scores import SCORER_HELP, SCORERS, score_entries
@@ -59,7 +61,6 @@ class KeyRerotation(PrefillEviction):
         True, help="turn the kept keys; off: they keep the rotations of their old positions"
     )
     budget_share: float = share_knob()
-    _turned: dict[str, float] | None = None  # by layer.KV head, until it has been recorded
 
     @property
     def zones(self) -> tuple[Zone, ...]:
@@ -72,6 +73,16 @@ class KeyRerotation(PrefillEviction):
         if len(spec.no_rope) < spec.n_layers:
             return None
         return f"{self.name} turns rotary keys, and no layer of {spec.name} rotates its keys; choose another policy."
+
+    def begin(
+        self,
+        spec: ModelSpec,
+        prompt: int,
+        pieces: Callable[[int], Piece] | None = None,
+        marks: Container[int] = (),
+    ) -> None:
+        super().begin(spec, prompt, pieces, marks)
+        self._turned: dict[str, float] = {}  # by layer.KV head, until it has been recorded
 
     def entry_scores(self, layer: int, store: LayerStore, prompt: PromptAttention) -> Tensor:
         return score_entries(store, self.scorer)
@@ -86,7 +97,7 @@ class KeyRerotation(PrefillEviction):
         self._turned = turned
 
     def notes(self) -> dict[str, Any] | None:
-        turned, self._turned = self._turned, None
+        turned, self._turned = self._turned, {}
         return {"turned": turned} if turned else None
 
 
