@@ -20,7 +20,8 @@ def score_entries(store: LayerStore, scorer: str) -> Tensor:
     if scorer == "difference":
         return difference_scores(store)
     if scorer == "norm":
-        return -store.k.float().norm(dim=-1)
+        norms: Tensor = store.k.float().norm(dim=-1)
+        return -norms
     return store.positions().expand(store.batch, len(store.lengths), -1).double()
 
 
@@ -30,7 +31,7 @@ def difference_scores(store: LayerStore) -> Tensor:
     The keys are read three times and never copied (half types are, in float32).
     """
     keys = upcast_half(store.k)
-    scale = 1 / keys.norm(dim=-1).clamp(min=1e-12)  # [B, H_kv, n]
+    scale: Tensor = 1 / keys.norm(dim=-1).clamp(min=1e-12)  # [B, H_kv, n]
     among = scale if (present := store.present_mask) is None else scale * present
     # the anchor's own length changes no order, and neither does a sum in the place of the mean
     anchor = F.normalize((among[:, :, None] @ keys)[:, :, 0], dim=-1)  # [B, H_kv, D]
