@@ -882,6 +882,9 @@ def _add_report_options(sub: Parser) -> None:
     )
     _add_device_options(sub)
     sub.add_argument("--html", metavar="OUT", help="write the report to one HTML file too")
+    sub.add_argument(
+        "--csv", metavar="OUT", help="write acceptance by position too, as the evaluation of speculators does"
+    )
     _add_json_option(sub)
 
 

@@ -48,8 +48,12 @@ if TYPE_CHECKING:
 def report(args: argparse.Namespace) -> int:
     """Report on traces, or on prompts that are decoded first; the exit code."""
     target = None if args.html is None else expand_path(args.html)
-    if target is not None:
-        check_new_file(target)
+    csv = None if args.csv is None else expand_path(args.csv)
+    if target is not None and target == csv:
+        raise Refusal("--html and --csv name the same file: give them different ones.")
+    for path in (target, csv):
+        if path is not None:
+            check_new_file(path)
     if bool(args.file) == (args.prompts is not None):
         raise Refusal(
             "Give traces (decodescope report a.dstrace b.dstrace), or --prompts FILE and a method to decode with."
@@ -65,12 +69,17 @@ def report(args: argparse.Namespace) -> int:
         from decodescope.lab.reports.page import page
 
         write(target, [page(tally)])
+    if csv is not None:
+        from decodescope.lab.reports.acceptance_csv import export_acceptance
+
+        write(csv, export_acceptance(tally, "traces" if runs is None else Path(args.prompts).stem))
+    written = {"html": target, "csv": csv}
     if args.json:
-        print_json({**tally.record(), "html": None if target is None else str(target)})
+        print_json({**tally.record(), **{x: None if y is None else str(y) for x, y in written.items()}})
     else:
         print("\n\n".join([as_text(tally), *([] if runs is None else runs.hints())]))
-        if target is not None:
-            print(f"\n{target}: {format_bytes(target.stat().st_size)}")
+        for path in (x for x in written.values() if x is not None):
+            print(f"\n{path}: {format_bytes(path.stat().st_size)}")
     return 130 if runs is not None and runs.stopped else 0
 
 

@@ -67,9 +67,11 @@ class AcceptanceCount:
 
 @dataclass
 class DepthCount(AcceptanceCount):
-    """Places at one depth. offered: drafts that reached this depth; first: places with an accepted first guess."""
+    """Places at one depth. offered: drafts that reached this depth; nodes: their guesses at this depth, tried or not; first:
+    places with an accepted first guess."""
 
     offered: int = 0
+    nodes: int = 0
     first: int = 0
 
 
@@ -219,6 +221,7 @@ class DraftTally:
         self.depths += [DepthCount(str(k + 1)) for k in range(len(self.depths), deep)]
         for k in range(deep):
             self.depths[k].offered += 1
+            self.depths[k].nodes += nodes[k]
         refused = False
         for place in path_places(step, trace.header):
             refused = not place.passed

@@ -26,6 +26,7 @@ from decodescope.lab.decision import path_places
 from decodescope.lab.decision.decision_csv import export_csv
 from decodescope.lab.formatting.kinds import KINDS, kind_of
 from decodescope.lab.reports import advice, tally
+from decodescope.lab.reports.acceptance_csv import export_acceptance
 from decodescope.lab.reports.report import AcceptanceReport
 from decodescope.lab.reports.tables import headline, tables
 
@@ -153,6 +154,14 @@ def test_depths_fates_kinds_and_bins_are_counted_exactly() -> None:
     assert (made.tokens, made.steps, made.passes, made.drafted, made.accepted) == (7, 4, 4, 8, 4)
     assert made.tau == 7 / 4 and made.tokens_per_s == pytest.approx(7 / (4 * 450e-6))
     assert made.entropy[0].tested == 0 and made.expected is None, "no laws were recorded"
+
+
+def test_acceptance_by_position_is_written_as_the_evaluation_of_speculators_writes_it() -> None:
+    head, row = (line.strip().split(",") for line in export_acceptance(report(chain()), "qa"))
+    names = "subset num_drafts num_draft_tokens num_accepted_tokens acceptance_length acceptance_at_pos_0"
+    assert head == [*names.split(), "acceptance_at_pos_1"]
+    assert row[:4] == ["qa", "3", "6", "3"], "the draft that the end of the text cut is not counted"
+    assert [float(x) for x in row[4:]] == pytest.approx([2, 2 / 3, 1 / 3])
 
 
 def test_nothing_was_decided_in_a_step_that_the_text_cut() -> None:
