@@ -488,6 +488,7 @@ def _add_fork_options(sub: Parser) -> None:
     sub.add_argument("--model", metavar="M", help="the run's model (default: by the name in the trace)")
     _add_weights_option(sub)
     _add_model_options(sub, "its draft model, or one for the change (default: by the name in the trace)")
+    _add_head_options(sub)
     _add_part_options(sub)
     sub.add_argument(
         "--device",
@@ -542,6 +543,11 @@ def _add_method_options(sub: Parser, required: bool = True) -> None:
     sub.add_argument("--model", required=required, metavar="M", help=MODEL)
     _add_weights_option(sub)
     _add_model_options(sub, "draft model, for methods that use one")
+    _add_head_options(sub)
+    _add_part_options(sub)
+
+
+def _add_head_options(sub: Parser) -> None:
     sub.add_argument(
         "--head",
         action="append",
@@ -552,7 +558,6 @@ def _add_method_options(sub: Parser, required: bool = True) -> None:
     sub.add_argument(
         "--allow-pickle", action="store_true", help="read published heads from a pickle file, tensors only"
     )
-    _add_part_options(sub)
 
 
 def _add_model_options(sub: Parser, draft: str, where: str = "") -> None:

@@ -13,7 +13,7 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import TARGET, role_option
 
 from .shared.output import load_model, print_json
-from .shared.run import further_models, new_trace_path, parse_parts, run_session
+from .shared.run import further_models, head_folders, new_trace_path, parse_parts, run_session
 
 if TYPE_CHECKING:
     from decodescope.app.runs.composition import RunChoice
@@ -153,7 +153,8 @@ def _load_models(
             raise Refusal(
                 f"{role} names no model: the change needs one in this role, give {' '.join(role_option(role))}."
             )
-        lanes[role] = load_model(str(name), header.dtype_of(role), args.device)
+        heads = (head_folders(args), args.allow_pickle) if role == TARGET else ()
+        lanes[role] = load_model(str(name), header.dtype_of(role), args.device, *heads)
     model = lanes.pop(TARGET)
     if model.tokenizer is None:
         raise Refusal(

@@ -10,6 +10,8 @@ from decodescope.engine.core.exactness import Exactness, combine_exactness
 from decodescope.engine.core.roles import TARGET, WHOLE
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.model.heads.base import Head
+from decodescope.engine.model.heads.files import head_fingerprint
 from decodescope.engine.trace.details.declarations import merge_forms
 from decodescope.engine.trace.encoding.forks import ANEW, ForkLeg, fork_legs, fork_record
 from decodescope.engine.trace.query.causes import causes_of
@@ -17,7 +19,7 @@ from decodescope.engine.trace.records.events import Header, Level, Step
 from decodescope.engine.trace.records.parts import part_description
 
 from ..compatibility import check_calibration
-from ..header import further_model_fields, transform_reports
+from ..header import further_model_fields, head_fields, transform_reports
 from ..method import Method, MethodError
 from ..placement import type_name
 from ..session import Session
@@ -152,6 +154,10 @@ class Fork(Session):
             header.parts = self._describe_parts(Method.from_record(last.method))
             for kind, values in self._calibrated.items():
                 header.parts[kind] |= {"calibrated": values} if values else {}
+            for leg in self._turns.values():
+                marks = head_fields(Method.from_record(leg.method), self._models[TARGET])
+                for key, kinds in marks.items():
+                    header.model[key] = {**header.model.get(key, {}), **kinds}
             header.fork, header.lanes = self.story, self._lanes_read
             header.tellings, header.reports = self._tellings, self._reports or None
             header.details = self._details
@@ -301,6 +307,8 @@ def check_same_models(header: Header, given: Mapping[str, Model], lanes: Sequenc
                 f"The run was made with {name} ({recorded.get('fingerprint')}) as its {role} model, and here is {model.name} "
                 f"({model.fingerprint}), whose weights are others: load that model first."
             )
+        if role == TARGET:
+            _check_same_heads(header, model)
         dtype, due = type_name(model.decoder.dtype), header.dtype_of(role)
         if dtype != due:
             raise MethodError(
@@ -314,6 +322,22 @@ def check_same_models(header: Header, given: Mapping[str, Model], lanes: Sequenc
         raise MethodError(
             "This run was branched off another one in Python, whose past it does not hold: fork that run."
         )
+
+
+def _check_same_heads(header: Header, model: Model) -> None:
+    """Raise MethodError if a draft head of the run is missing, or differs from the recorded one."""
+    for kind, mark in header.model.get("head_fingerprints", {}).items():
+        head = model.decoder.heads.get(kind)
+        here = head_fingerprint(head) if isinstance(head, Head) else None
+        if here is None:
+            raise MethodError(
+                f"The run drafted with the heads {kind} ({mark}), which are not loaded here: give them, --head {kind}=FOLDER."
+            )
+        if here and here != mark:  # empty: made in memory, or the files were changed since
+            raise MethodError(
+                f"The run drafted with the heads {kind} ({mark}), and here are others ({here}): give those of the run, "
+                f"--head {kind}=FOLDER."
+            )
 
 
 def _last_leg(
