@@ -219,6 +219,21 @@ def build_parser() -> Parser:  # noqa: PLR0915
             ways,
         )
     )
+    way = commands.add_parser(
+        "export",
+        help="write a draft head in the layout of another project",
+        description="Write a draft head in the layout of another project.",
+    )
+    ways = way.add_subparsers(dest="way", metavar="head", required=True, parser_class=Parser)
+    _add_export_head_options(
+        command(
+            "head",
+            "commands.export",
+            "head",
+            "write an EAGLE-3 head as speculators or SGLang would have written it",
+            ways,
+        )
+    )
     _add_report_options(
         command("report", "commands.report", "report", "show where drafts are rejected, and what to try")
     )
@@ -624,6 +639,26 @@ def _add_export_options(sub: Parser) -> None:
     sub.add_argument(
         "--csv", metavar="OUT", help="its decisions as a table, a row for each drafted or own token"
     )
+    _add_json_option(sub)
+
+
+def _add_export_head_options(sub: Parser) -> None:
+    sub.add_argument(
+        "name",
+        metavar="HEAD",
+        help="eagle3, the head in the model's folder; or a folder or hub id of another",
+    )
+    sub.add_argument("out", metavar="OUT", help="the folder; one that exists is refused")
+    sub.add_argument("--model", required=True, metavar="M", help=f"{MODEL}: the head's target")
+    sub.add_argument(
+        "--as",
+        dest="layout",
+        required=True,
+        choices=("speculators", "sglang"),
+        metavar="L",
+        help="speculators or sglang",
+    )
+    _add_device_options(sub)
     _add_json_option(sub)
 
 

@@ -51,6 +51,7 @@ BASE: dict[
     ),
     "check": ("top_p",),
     "doctor": (),
+    "export head": ("eagle3", "new", *MODEL, "--as", "speculators"),
     "gallery": ("new", "h2o"),
     "hardware": (),
     "measure loops": ("PROMPTS",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,19 @@ import torch
 import toys
 from drafting import feature_of
 from eagle_reference import ReferenceEagle, ReferenceEagle3, greedy_chain
+from flipping import flips
 from safetensors.torch import load_file, save_file
 
-from decodescope.engine import Session
+from decodescope.engine import MethodError, Session
 from decodescope.engine.model.checkpoint.folder import LoadError
 from decodescope.engine.model.forward.decoder import Decoder
-from decodescope.engine.model.heads.base import Head
+from decodescope.engine.model.heads.base import Head, RotaryPart
 from decodescope.engine.model.heads.describe import describe_heads, is_head_folder
 from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer, fused_layers
 from decodescope.engine.model.heads.files import head_fingerprint, load_head, write_head
-from decodescope.engine.model.heads.published.layer_config import CLASS_DEFAULTS
+from decodescope.engine.model.heads.published.layer_config import CLASS_DEFAULTS, QWEN_WINDOW
+from decodescope.engine.model.heads.published.layout_writer import LAYOUTS, write_published
+from decodescope.engine.session.replay.fork import check_same_models
 
 D, V, H, G, W, FF = (
     32,
@@ -60,7 +63,8 @@ def speculators(kind: str = "eagle3", layer: dict[str, Any] | None = None, **cha
         "verifier": {"name_or_path": "someone/toy", "architectures": ["LlamaForCausalLM"]},
     }  # fmt: skip
     own = {"architectures": ["Speculator"], "speculators_config": around, "speculators_model_type": kind}
-    own |= {"speculators_version": "0.4.0", "transformers_version": "5.0.0"}
+    own |= {"speculators_version": "0.9.0", "transformers_version": "5.0.0", "auto_map": {"": "config.Kind"}}
+    own |= {"tie_word_embeddings": False} if kind == "eagle3" else {}
     if kind == "eagle3":
         own |= {
             "draft_vocab_size": len(KEPT),
@@ -298,33 +302,6 @@ def test_siblings_of_a_tree_see_what_a_chain_would_within_a_window(tmp_path: Pat
 # ---- no key is passed over
 
 
-def flipped(value: Any) -> list[Any]:
-    """Other values in the place of one."""
-    if isinstance(value, bool):
-        return [not value]
-    if isinstance(value, int):
-        return [value // 2 if value > 1 else value + 1]
-    if isinstance(value, float):
-        return [value * 2 + 0.5]
-    if isinstance(value, str):
-        return ["other"]
-    if isinstance(value, list):
-        ints = bool(value) and all(type(x) is int for x in value)
-        return [[*value[:-1], value[-1] - 1] if ints else ["other"]]
-    return [7]
-
-
-def flips(config: dict[str, Any], place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """(full name of a key, the config with another value there), for every key."""
-    for key, value in config.items():
-        if isinstance(value, dict) and value:
-            for name, inner in flips(value, f"{place}{key}."):
-                yield name, {**config, key: inner}
-        else:
-            for other in flipped(value):
-                yield f"{place}{key}", {**config, key: other}
-
-
 MORE = {
     "logit_scale": 1.0,
     "sliding_window": None,
@@ -372,24 +349,41 @@ def test_every_key_of_a_config_counts_or_is_named(name: str, tmp_path: Path) -> 
     assert silent == [] and refused > 5 and other > 1
 
 
-def test_every_tensor_is_used_or_named(tmp_path: Path) -> None:
-    """One tensor less or more is refused, but for those that may be left out, and what only training reads is named."""
-    for name in ("authors", "speculators: Qwen"):
-        folder = eagle3_folder(tmp_path / name.replace(":", ""), name)
-        tensors = load_file(folder / "model.safetensors")
-        spare = {"embed_tokens.weight", "t2d", "lm_head.weight"}
-        for lacking in tensors:
-            save_file({x: y for x, y in tensors.items() if x != lacking}, folder / "model.safetensors")
-            if lacking in spare:
-                load_head(folder, SPEC, "eagle3")
-                continue
-            with pytest.raises(LoadError):
-                load_head(folder, SPEC, "eagle3")
-        save_file(tensors | {"layers.9.mlp.up_proj.weight": torch.zeros(FF, D)}, folder / "model.safetensors")
-        with pytest.raises(LoadError, match=r"up_proj\.weight is missing, unknown"):
-            load_head(folder, SPEC, "eagle3")
-        save_file(tensors | {"verifier_norm.weight": torch.ones(D)}, folder / "model.safetensors")
-        remarks = load_head(folder, SPEC, "eagle3").remarks
+TENSORS = [
+    ("eagle3", "authors"),
+    ("eagle3", "speculators: Qwen"),
+    ("eagle", "authors"),
+    ("eagle", "speculators"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), TENSORS, ids=[f"{x} {y}" for x, y in TENSORS])
+def test_every_tensor_is_used_or_named(kind: str, name: str, tmp_path: Path) -> None:
+    """One tensor less, more or of another shape is refused, but for those that may be left out; what only training reads is
+    named."""
+    folder = (eagle3_folder if kind == "eagle3" else eagle_folder)(tmp_path / "head", name)
+    path = folder / "model.safetensors"
+    tensors, spare = load_file(path), {"embed_tokens.weight", "t2d", "lm_head.weight"}
+
+    def refused(changed: dict[str, torch.Tensor], why: str) -> None:
+        save_file(changed, path)
+        with pytest.raises(LoadError, match=why):
+            load_head(folder, SPEC, kind)
+
+    for odd, x in tensors.items():
+        refused(tensors | {odd: x[:-1].clone()}, odd.replace(".", r"\."))
+        others = {key: y for key, y in tensors.items() if key != odd}
+        if odd in spare:
+            save_file(others, path)
+            load_head(folder, SPEC, kind)
+        else:
+            refused(others, r"\.$")
+    refused(
+        tensors | {"layers.9.mlp.up_proj.weight": torch.zeros(FF, D)}, r"up_proj\.weight is missing, unknown"
+    )
+    if kind == "eagle3":
+        save_file(tensors | {"verifier_norm.weight": torch.ones(D)}, path)
+        remarks = load_head(folder, SPEC, kind).remarks
         assert any(
             "holds verifier_norm.weight, which no EAGLE-3 head reads when it drafts" in x for x in remarks
         )
@@ -427,6 +421,8 @@ def test_drafts_that_cannot_be_read_say_what_is_missing(tmp_path: Path) -> None:
         "peagle": "guesses all tokens of a draft in one pass",
         "dflash": "a DFlash draft",
         "dspark": "a DSpark draft",
+        "dflash2": "a DFlash-2 draft",
+        "xpress": "an XPress draft",
         "mtp": "multi-token prediction",
         "mlp": "an MLP speculator with embeddings",
         "independent": "give it as --draft FOLDER",
@@ -458,6 +454,17 @@ def test_class_defaults_are_those_of_transformers() -> None:
     for kind, made in (("llama", LlamaConfig()), ("qwen3", Qwen3Config())):
         assert {key: getattr(made, key) for key in CLASS_DEFAULTS[kind]} == CLASS_DEFAULTS[kind]
         assert made.rms_norm_eps == 1e-6 and made.rope_parameters["rope_theta"] == 10_000
+    assert Qwen3Config(use_sliding_window=True).sliding_window == QWEN_WINDOW
+
+
+def test_a_window_whose_length_is_left_out_is_that_of_its_class(tmp_path: Path) -> None:
+    words = {"layer_types": ["sliding_attention", "full_attention"], "use_sliding_window": True}
+    folder = eagle3_folder(tmp_path / "e", "speculators: Qwen")
+    config = json.loads((folder / "config.json").read_text())
+    config["transformer_layer_config"] |= words
+    (folder / "config.json").write_text(json.dumps(config))
+    head = load_head(folder, SPEC, "eagle3")
+    assert [x.window for x in head.modules() if isinstance(x, RotaryPart)] == [QWEN_WINDOW, 0]
 
 
 def test_a_head_that_was_made_for_another_target_says_so(tmp_path: Path) -> None:
@@ -471,6 +478,68 @@ def test_a_head_that_was_made_for_another_target_says_so(tmp_path: Path) -> None
     assert (
         "its target is a ['Qwen3ForCausalLM'] (verifier.architectures), and toy is a LlamaForCausalLM" in two
     )
+
+
+def test_the_name_of_the_target_is_compared_as_people_write_it(tmp_path: Path) -> None:
+    folder = eagle3_folder(tmp_path / "e", "authors", base_model_name_or_path="someone/Toy-1B-Instruct")
+    for name in ("toy-1b-instruct", "Toy-1B-Instruct.Q4_K_M.gguf", "files/Toy-1B-Instruct@int4"):
+        remarks = load_head(folder, replace(SPEC, name=name), "eagle3").remarks
+        assert not any("base_model_name_or_path" in x for x in remarks), name
+    remarks = load_head(folder, replace(SPEC, name="toy-2b"), "eagle3").remarks
+    assert any(
+        "made for someone/Toy-1B-Instruct (base_model_name_or_path), and this target is called toy-2b" in x
+        for x in remarks
+    )
+    assert describe_heads(folder)["made_for"] == "someone/Toy-1B-Instruct"
+    facts = describe_heads(eagle3_folder(tmp_path / "s", "speculators"))
+    assert facts["made_for"] == "someone/toy" and not any("made for" in x for x in facts["remarks"])
+
+
+# ---- the other way
+
+
+# why a layout cannot describe a variant; the others are written
+WORDLESS = {
+    ("authors: final feature", "speculators"): "final feature",
+    ("authors: biases", "speculators"): "its fc has a bias",
+    ("authors: window", "sglang"): "no window",
+    ("authors: vLLM", "sglang"): "the input of the first layer is none",
+    ("authors: one state", "sglang"): "norm_before_fc",
+    ("authors: two layers", "sglang"): "one layer",
+    ("speculators: Qwen", "sglang"): "computes one layer",
+    ("speculators: five states", "sglang"): "fc_norm",
+    ("speculators: windows", "sglang"): "computes one layer",
+    ("speculators: norms", "sglang"): "norm_before_residual",
+    ("speculators: by type", "sglang"): "computes one layer",
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", EAGLE3)
+def test_a_head_that_is_written_in_a_layout_is_read_back_equal(
+    name: str, layout: str, tmp_path: Path
+) -> None:
+    """The folder is whole, nothing in it is remarked on but how layers are counted, and it drafts as the head did."""
+    decoder = target()
+    head: Any = head_of(eagle3_folder(tmp_path / "head", name), "eagle3", decoder)
+    out = tmp_path / "out"
+    if reason := WORDLESS.get((name, layout)):
+        with pytest.raises(LoadError, match=f"cannot be written in the layout of {layout}: .*{reason}"):
+            write_published(head, out, layout, decoder, SPEC, torch.float64)
+        assert not out.exists()
+        return
+    write_published(head.pack_weights(), out, layout, decoder, SPEC, torch.float64)
+    again: Any = head_of(out, "eagle3", decoder)
+    assert again.places(SPEC.n_layers) == head.places(SPEC.n_layers)
+    assert not [x for x in again.remarks if "layer_ids" not in x] and again.layout.lower() == layout
+    parts = [
+        [(x.rope, x.window) for x in net.modules() if isinstance(x, RotaryPart)] for net in (head, again)
+    ]
+    assert parts[0] == parts[1]
+    text = [3, 5, 1, 7, 2, 2, 9, 4, 11, 0, 6]
+    states = [feature_of(text[:-1], (x,), decoder) for x in head.places(SPEC.n_layers)]
+    logits = [chain_logits(net, decoder, states, text, 3) for net in (head, again)]
+    assert torch.allclose(*logits, atol=1e-6)
 
 
 def test_the_header_has_a_hash_of_each_head_that_is_read(tmp_path: Path) -> None:
@@ -487,6 +556,13 @@ def test_the_header_has_a_hash_of_each_head_that_is_read(tmp_path: Path) -> None
         plain = Session(toys.model(decoder), toys.method(), toys.PROMPT, max_new_tokens=4).header
         assert "head_fingerprints" not in plain.model
         marks.append(head_fingerprint(head))
+        check_same_models(header, {"target": toys.model(decoder)}, [])
+        header.model["head_fingerprints"] = {"eagle3": "0" * 16}
+        with pytest.raises(MethodError, match=rf"here are others \({marks[-1]}\).*--head eagle3=FOLDER"):
+            check_same_models(header, {"target": toys.model(decoder)}, [])
+        decoder.heads = {}
+        with pytest.raises(MethodError, match="which are not loaded here"):
+            check_same_models(header, {"target": toys.model(decoder)}, [])
     assert len(set(marks)) == 2 and all(len(x) == 16 for x in marks)
     (tmp_path / "authors" / "config.json").write_text("{}")
     assert head_fingerprint(head_of(tmp_path / "authors vLLM", "eagle3", decoder)) == marks[1]

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 import toys
 from drafting import feature_of
+from flipping import flips
 from safetensors.torch import save_file
 
 from decodescope.engine import Session
@@ -432,6 +433,36 @@ def test_a_key_that_nobody_knows_is_named_in_a_remark(kind: str, tmp_path: Path)
     refused(kind, layout, "gives speculators_config in its config.json and no speculators_model_type")
 
 
+WORDS = dict(
+    hidden_size=D, vocab_size=V, architectures=["LlamaForCausalLM"], model_type="llama", hidden_act="silu", rms_norm_eps=1e-6,
+    base_model_name_or_path="someone/toy", transformers_version="4.30.0", torch_dtype="float16", num_attention_heads=4,
+    rope_theta=10000.0, rope_scaling=None, use_cache=True, pad_token_id=0, odd_one={"in_it": [1]},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", MAKE)
+def test_every_key_of_a_config_counts_or_is_named(kind: str, tmp_path: Path) -> None:
+    """With another value for any one key the net is another one, or is refused, or the key is named."""
+    folder = folder_of(kind, tmp_path / "x", MAKE[kind](), **WORDS)
+    config, usual = json.loads((folder / "config.json").read_text()), held(kind, folder)
+    silent, refusals = [], 0
+    for key, changed in flips(config):
+        (folder / "config.json").write_text(json.dumps(changed))
+        try:
+            net = held(kind, folder)
+        except LoadError as error:
+            assert str(error).endswith(".") and "\n" not in str(error)
+            refusals += 1
+            continue
+        uses = {x.key: x.use for x in net.readings}
+        named = any(key.rpartition(".")[2] in x for x in net.remarks) or uses[key].startswith(
+            "changes no number"
+        )
+        if net.shape == usual.shape and not named:
+            silent.append((key, uses[key]))
+    assert silent == [] and refusals >= 2
+
+
 def test_what_a_model_is_made_of_says_what_of_its_heads_is_not_read(tmp_path: Path) -> None:
     """A model keeps the remarks on its heads, so the command line and the page can show them."""
     folder = checkpoint(tmp_path / "model")
@@ -439,7 +470,9 @@ def test_what_a_model_is_made_of_says_what_of_its_heads_is_not_read(tmp_path: Pa
     model = load(folder, "float32", "cpu", {"medusa": heads})
     assert (
         model.remarks == model.decoder.heads["medusa"].remarks
-        and "temperature_of_heads = 2" in model.remarks[0]
+        and "temperature_of_heads = 2" in model.remarks[1]
+        and "made for someone/toy (base_model_name_or_path), and this target is called model"
+        in model.remarks[0]
     )
 
 

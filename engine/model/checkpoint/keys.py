@@ -225,12 +225,15 @@ def key_readings(config: Config, harmless: Collection[str] = ()) -> list[KeyRead
     def use(key: str, value: Any) -> str:
         if key in config.skipped:
             return "changes no number: another key decides"
-        if key not in unread:
+        owner = next(
+            (x for x in unread if key == x or key.startswith(f"{x}.")), None
+        )  # it, or a table around it
+        if owner is None:
             return "used" if value is not None else "unset"
-        last = key.rpartition(".")[2]
+        last = owner.rpartition(".")[2]
         if last in why:
             return f"changes no number: it {why[last]}"
-        if key in harmless or _is_off(last, value):
+        if owner in harmless or (owner == key and _is_off(last, value)):
             return "changes no number with this value"
         return "not read"
 

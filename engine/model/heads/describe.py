@@ -15,7 +15,7 @@ from .base import RotaryPart
 from .drafting.eagle3 import DEEP, Eagle3Layer
 from .files import NETS, load_head, split_settings
 from .published.families import find_layout
-from .published.published_folder import open_tensors
+from .published.published_folder import UNKNOWN_TARGET, open_tensors
 from .published.speculators import KEY, layer_table
 
 MARKS = (
@@ -25,6 +25,10 @@ MARKS = (
     "medusa",
     "hydra",
 )  # how names of heads' tensors begin, and no model's
+TARGET_KEYS = (
+    "verifier.name_or_path",
+    "base_model_name_or_path",
+)  # of configs, for the name of the head's target
 USUAL = "the usual three (2, M / 2 and M - 3 of M layers)"
 
 
@@ -83,7 +87,8 @@ def describe_heads(reference: Path, allow_pickle: bool = False) -> dict[str, Any
         "the target's" if head.own_embed is None else "its own, compared with the target's when it is loaded"
     )
     facts["vocabulary"] = "the target's" if head.words is None else "its own"
-    facts["made_for"] = head.made_for or None
+    names = (x.value for x in head.readings if x.key.endswith(TARGET_KEYS))
+    facts["made_for"] = head.made_for or next((x for x in names if x), None)
     facts["keys"] = [{"key": x.key, "value": x.value, "use": x.use} for x in head.readings]
     return facts | {"remarks": head.remarks}
 
@@ -94,7 +99,7 @@ def _target_of_ours(config: Mapping[str, Any]) -> ModelSpec:
     sizes = {x: y for x, y in shape.items() if type(y) is int and y > 0} if isinstance(shape, Mapping) else {}
     vocab = sizes.get("vocab", sizes.get("own_embed", 1))
     return ModelSpec(
-        "its target",
+        UNKNOWN_TARGET,
         max(DEEP, sizes.get("layer", 0) + 1),
         sizes.get("n_heads", 1),
         sizes.get("n_kv_heads", 1),
@@ -136,4 +141,4 @@ def _target_of_published(folder: Path, config: Mapping[str, Any]) -> ModelSpec:
     silent |= _sizes_in_file(folder)
     shape: dict[str, Any] = {**silent, "intermediate_size": 1, "max_position_embeddings": 1, **usable}
     shape |= {"model_type": "llama", "num_hidden_layers": 1000, "num_key_value_heads": 1, "head_dim": 2}
-    return spec_from_config(shape, "its target")
+    return spec_from_config(shape, UNKNOWN_TARGET)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -104,8 +105,12 @@ def _read_net(
     shape |= dict(states=states, layers=layers, unfused=int(not fused), vocab=vocab, kept=kept)
     shape |= dict(qkv_bias=has["qkv"], out_bias=has["out"], mlp_bias=has["mlp"], qk_norm=has["norms"])
     shape |= dict(fuse_bias=int("fc.bias" in stored.shapes))
-    mappings = _mappings(stored, shape, names, {x: bool(y) for x, y in has.items()})
-    own, tensors = _read_tensors(stored, mappings, kept, states if flags["fc_norm"] else 0)
+    if any(x.startswith("additional_layers.") for x in stored.shapes):
+        raise stored.refusal(
+            "names its further layers additional_layers, which SGLang computes without the residual between them; only "
+            "layers.1 and so on, as vLLM and speculators compute them, can be read."
+        )
+    own, tensors = _read_tensors(stored, map_tensors(shape, names), kept, states if flags["fc_norm"] else 0)
     shape |= dict(own=int(own), own_embed=vocab if EMBEDDING in stored.shapes else 0)
     head = Eagle3Layer.from_tensors(shape, tensors)
     head.layer_ids = ids
@@ -143,29 +148,24 @@ def _read_tensors(
     return own or tied, tensors
 
 
-def _mappings(
-    stored: PublishedFolder, shape: dict[str, int], names: list[str], has: dict[str, bool]
-) -> list[LayerMapping]:
-    """The tensors of the net without its vocabulary; names: of its layers in the file."""
+def map_tensors(shape: Mapping[str, int], names: Sequence[str]) -> list[LayerMapping]:
+    """The tensors of a net of this shape, without its vocabulary; names: of its layers in the file."""
     d, states = shape["d"], shape["states"]
-    if any(x.startswith("additional_layers.") for x in stored.shapes):
-        raise stored.refusal(
-            "names its further layers additional_layers, which SGLang computes without the residual between them; only "
-            "layers.1 and so on, as vLLM and speculators compute them, can be read."
-        )
+    has = {"qkv": "qkv_bias", "out": "out_bias", "mlp": "mlp_bias", "norms": "qk_norm"}
+    parts = {x: bool(shape[key]) for x, key in has.items()}
     norms = {"first": f"{names[0]}.input_layernorm", "second": f"{names[0]}.hidden_norm", "last": "norm"}
-    parts = [LayerMapping(ours, theirs, (d,), False) for ours, theirs in norms.items()]
-    parts += decoder_layer(names[0], shape, 2 * d, "", **has)
+    mappings = [LayerMapping(ours, theirs, (d,), False) for ours, theirs in norms.items()]
+    mappings += decoder_layer(names[0], shape, 2 * d, "", **parts)
     for i, name in enumerate(names[1:]):
-        parts += decoder_layer(name, shape, d, f"more.{i}.", **has)
-        parts.append(LayerMapping(f"more.{i}.first", f"{name}.input_layernorm", (d,), False))
+        mappings += decoder_layer(name, shape, d, f"more.{i}.", **parts)
+        mappings.append(LayerMapping(f"more.{i}.first", f"{name}.input_layernorm", (d,), False))
     if not shape["unfused"]:
-        parts.append(LayerMapping("fuse", "fc", (d, states * d), bool(shape["fuse_bias"])))
+        mappings.append(LayerMapping("fuse", "fc", (d, states * d), bool(shape["fuse_bias"])))
     if shape["norm_before_fc"]:
-        parts.append(LayerMapping("input_norm", "input_norm", (states * d,), False))
+        mappings.append(LayerMapping("input_norm", "input_norm", (states * d,), False))
     if shape["fc_norm"]:
-        parts += [LayerMapping(f"state_norms.{i}", f"fc_norm.{i}", (d,), False) for i in range(states)]
-    return parts
+        mappings += [LayerMapping(f"state_norms.{i}", f"fc_norm.{i}", (d,), False) for i in range(states)]
+    return mappings
 
 
 def _parts_in_file(stored: PublishedFolder, name: str) -> dict[str, int]:

@@ -77,7 +77,12 @@ FAMILIES: dict[str, PublishedFamily] = {
 }
 # the same of the library speculators, whose config names the kind
 SPECULATORS: dict[str, PublishedFamily] = {
-    "eagle3": PublishedFamily("EAGLE-3 heads", STEMS, convert_speculators_eagle3, harmless=AROUND),
+    "eagle3": PublishedFamily(
+        "EAGLE-3 heads",
+        STEMS,
+        convert_speculators_eagle3,
+        harmless=(*AROUND, "tie_word_embeddings"),  # at the top, where the library's class sets it to false
+    ),
     "eagle": PublishedFamily(
         "EAGLE heads", STEMS, convert_speculators_eagle, harmless=(*AROUND, f"{LAYER}.tie_word_embeddings")
     ),
@@ -186,6 +191,7 @@ def read_published(
             folder, family.title, keys, spec, tensors, layer=layer, settings=dict(settings or {})
         )
         head = family.convert(stored)
+        stored.remark_target(keys.get("base_model_name_or_path"), "base_model_name_or_path")
         odd = frequency_remarks(
             tensors.frequencies, [x.rope for x in head.modules() if isinstance(x, RotaryPart)], str(folder)
         )

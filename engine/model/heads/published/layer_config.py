@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,8 @@ CLASS_DEFAULTS: dict[str, dict[str, int]] = {
         num_key_value_heads=32, head_dim=128, max_position_embeddings=32_768,
     ),
 }  # fmt: skip
+# tokens, where a Qwen config says use_sliding_window and nothing of its length
+QWEN_WINDOW = 4096
 FEW_WINDOWED = (
     28  # layers below the first one with a window, where a Qwen config says nothing (max_window_layers)
 )
@@ -132,8 +134,9 @@ def read_windows(stored: PublishedFolder, layers: int) -> list[int]:
     """
     config = stored.layer
     family, types = stored.family, config.get("layer_types")
-    window = stored.number("sliding_window", 0, 1 << 24, config)
     qwen = family.startswith("qwen")
+    silent = qwen and "sliding_window" not in config and config.get("use_sliding_window") is True
+    window = stored.number("sliding_window", QWEN_WINDOW if silent else 0, 1 << 24, config)
     used, first = True, FEW_WINDOWED
     if not window or not qwen or types is not None:
         config.skip("max_window_layers")
@@ -171,7 +174,7 @@ def read_windows(stored: PublishedFolder, layers: int) -> list[int]:
 
 
 def decoder_layer(
-    place: str, shape: dict[str, int], width: int, ours: str = "", **has: bool
+    place: str, shape: Mapping[str, int], width: int, ours: str = "", **has: bool
 ) -> list[LayerMapping]:
     """The tensors of a decoder layer without the norms before its attention, which reads states of this `width`.
 

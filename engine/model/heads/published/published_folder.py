@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from ...checkpoint.weights import FREQUENCIES, HEADER_BYTES, TENSORS, Checkpoint
 LARGEST = 1 << 24  # of a number in a config
 SUFFIXES = (".safetensors", ".pt", ".bin", ".pth")  # in this order
 EMBEDDING = "embed_tokens.weight"  # of a head that has one of its own
+UNKNOWN_TARGET = "its target"  # the name of a target that is not there, when a folder is described alone
 CPU = torch.device("cpu")
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 WHOLE = (
@@ -96,6 +98,17 @@ class PublishedFolder:
     def remark(self, what: str, whose: str = "The config.json of ") -> None:
         """Add a remark: the folder, and `what` is said about it."""
         self.remarks.append(escape_unprintable(f"{whose}{self.folder} {what}"))
+
+    def remark_target(self, made_for: object, key: str) -> None:
+        """A remark where the config's `key` names another target than the given one."""
+        name = self.spec.name
+        if not isinstance(made_for, str) or not made_for or name == UNKNOWN_TARGET:
+            return
+        if _last_name(made_for) != _last_name(name):
+            self.remark(
+                f"says that it was made for {made_for[:60]} ({key}), and this target is called {name[:60]}: if that is "
+                "another model, its guesses are worse."
+            )
 
     @property
     def shapes(self) -> dict[str, Shape]:
@@ -192,6 +205,12 @@ class PublishedFolder:
     def refusal(self, what: str) -> LoadError:
         """The error with the message `what` about this folder."""
         return LoadError(f"{self.folder} {what}")
+
+
+def _last_name(path: str) -> str:
+    """The last part of a name or path, without transforms, adapters and what a GGUF file adds, as names are compared."""
+    path = path.partition("@")[0].partition("+")[0].rstrip("/\\").replace("\\", "/").rpartition("/")[2]
+    return re.sub(r"[-.](I?Q\d\w*|B?F16|F32)$", "", path.removesuffix(".gguf"), flags=re.IGNORECASE).lower()
 
 
 def file_of(folder: Path, stems: tuple[str, ...]) -> Path | None:

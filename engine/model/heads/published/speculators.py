@@ -6,7 +6,7 @@ from typing import Any
 
 from ...checkpoint.config import FAMILIES as MODEL_FAMILIES
 from ...checkpoint.keys import Config
-from .published_folder import PublishedFolder
+from .published_folder import UNKNOWN_TARGET, PublishedFolder
 
 KEY = "speculators_model_type"
 LAYER = "transformer_layer_config"
@@ -17,6 +17,10 @@ UNREADABLE = {
     "dflash": "a DFlash draft, which fills a block of masks in one pass, and no drafter here does that; give an eagle3 head",
     "dspark": "a DSpark draft, which fills a block of masks in one pass and corrects it, and no drafter here does that; "
     "give an eagle3 head",
+    "dflash2": "a DFlash-2 draft, which fills a block of masks in one pass with local convolutions, and no drafter here does "
+    "that; give an eagle3 head",
+    "xpress": "an XPress draft, which fills a block of masks in one pass and refines it, and no drafter here does that; give "
+    "an eagle3 head",
     "mtp": "layers that the target was trained with (multi-token prediction), and no drafter here reads those; give an "
     "eagle3 head",
     "mlp": "an MLP speculator with embeddings and vocabulary matrices of its own, and the net mlp_speculator here reads the "
@@ -51,22 +55,12 @@ def read_speculators(stored: PublishedFolder) -> None:
     table = stored.table("speculators_config")
     stored.expect({"algorithm": (kind,)}, table)
     verifier = stored.table("verifier", table)
-    made_for, spec = verifier.get("name_or_path"), stored.spec
-    if isinstance(made_for, str) and _last_name(made_for) != _last_name(spec.name):
-        stored.remark(
-            f"says that it was made for {made_for[:60]} (verifier.name_or_path), and this target is called "
-            f"{spec.name[:60]}: if that is another model, its guesses are worse."
-        )
+    stored.remark_target(verifier.get("name_or_path"), "verifier.name_or_path")
+    spec = stored.spec
     family, architectures = MODEL_FAMILIES.get(spec.family), verifier.get("architectures")
-    if architectures and family is not None and architectures != [family.architecture]:
+    named = spec.name != UNKNOWN_TARGET
+    if architectures and family is not None and named and architectures != [family.architecture]:
         stored.remark(
             f"says that its target is a {str(architectures)[:60]} (verifier.architectures), and {spec.name[:60]} is a "
             f"{family.architecture}: its guesses may be worse."
         )
-
-
-def _last_name(path: str) -> str:
-    """The last part of a name or path, without transforms and adapters, as names are compared."""
-    return (
-        path.partition("@")[0].partition("+")[0].rstrip("/\\").replace("\\", "/").rpartition("/")[2].lower()
-    )
