@@ -66,6 +66,8 @@ def recipe(choice: RunChoice, names: Mapping[str, str], way: str) -> str:
                 f"The prompt is too long for a link ({len(text)} characters of {LONGEST_LINK}): copy the command."
             )
         return text
+    if not names.get(TARGET):
+        raise RequestRefusal("These settings name models, and none for the target: choose one first.")
     method = Method.from_names(choice.names, choice.settings)
     parts, settings = _chosen_parts(choice), _changed_knobs(choice)
     lanes = {role: names[role] for role in method.lanes if role in names}
@@ -389,6 +391,8 @@ def from_json(text: str) -> RunChoice:
         named = [x for name in said.names.values() for x in (name if isinstance(name, list) else [name])]
         if not all(isinstance(x, str) for x in named):
             raise TraceError("a part has no name")
+        if any(isinstance(name, list) and kind != "sampler" for kind, name in said.names.items()):
+            raise TraceError("several parts of one kind")
         reference = check_reference_kind(said.reference)
         if said.prompt_kind not in PROMPT_KINDS:
             raise TraceError("there is no such kind of prompt")

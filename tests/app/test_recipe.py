@@ -130,7 +130,7 @@ def test_knobs_of_each_kind_are_written_as_they_are_typed() -> None:
     header = toys.decode(Method.from_names(choice.names, choice.settings), count=4).header
     assert header.method["drafter"]["branching"] == "2,1" and choice_from_header(header).settings[
         "drafter"
-    ] == {"branching": "2,1"}
+    ] == {"branching": "2,1", "draft_temperature": "auto"}
     header.method["drafter"]["branching"] = "2, 1"  # with a space, as people type it
     assert (
         Method.from_record(header.method).drafter == Method.from_names(choice.names, choice.settings).drafter

@@ -355,7 +355,7 @@ def read_link(data: bytes, folder: Path) -> None:
     """Read it, and write the program that repeats it."""
     choice = from_json(data.decode("utf-8", "replace"))
     for way in WAYS:
-        recipe(choice, {"lab": "lab"}, way)
+        recipe(choice, {"target": "lab"}, way)
 
 
 READERS = {

@@ -119,7 +119,8 @@ def test_the_text_names_what_ran_and_the_page_is_written_once(
     page = tmp_path / "report.html"
     code, out, _ = said("report", *recorded, "--html", str(page))
     assert code == 0 and out.startswith(
-        "2 runs of lab-draft with lab-draft: draft_model max_draft_tokens=3 width=1 with lossless, "
+        "2 runs of lab-draft with lab-draft: draft_model max_draft_tokens=3 width=1 draft_temperature=auto "
+        "with lossless, "
     )
     for title in (
         "What became of the drafts",

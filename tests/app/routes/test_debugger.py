@@ -66,7 +66,8 @@ def test_the_language_is_told_and_a_text_is_checked(client: TestClient) -> None:
     assert [x["watch"] for x in told["names"] if "watch" in x] == ["mean(accepted)", "entropy", "kl", "alpha"]
     for row in told["names"]:
         assert post(client, "conditions", text=row["example"])["ok"], row
-    assert {x["name"] for x in told["rules"]} == {"lossless", "typical", "block", "leniency", "spectr"}
+    rules = {"lossless", "typical", "block", "leniency", "spectr", "relaxed", "static_ensemble", "synthetic"}
+    assert {x["name"] for x in told["rules"]} == rules
     assert [x[0] for x in told["ties"]] == ["first", "second"]
     assert post(client, "conditions", text="p/q < 0.1 and accepted == 0")["reads"] == ["p", "q", "accepted"]
     assert "character 5" in refusal(client, "conditions", text="p < < 1") and "number" in refusal(
@@ -316,7 +317,7 @@ def test_every_kind_of_knob_of_the_drafter_is_offered_to_a_fork(play: RunService
     offered = client.get(f"/ds/{path}/knobs").json()
     assert offered["drafter"] == "rsd_c" and [
         (x["name"], x["type"], x["value"]) for x in offered["knobs"]
-    ] == [("branching", "list", "3,1")]
+    ] == [("branching", "list", "3,1"), ("draft_temperature", "float", "auto")]
     made = over(play, post(client, f"{path}/fork", step=1, change={"drafter": {"branching": "2, 2"}})["run"])
     assert made.wire.header.method["drafter"]["branching"] == "2,2"
     for value, says in [
