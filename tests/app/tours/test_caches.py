@@ -185,6 +185,95 @@ def test_what_is_said_of_entries_that_become_one() -> None:
     assert "217 KiB of 808 are held" in tour[7].text
 
 
+def heads_that_hold(trace: Trace, text: str, step: int) -> list[int]:
+    """How many tokens of the first place of a text each head holds after a step, in rising order."""
+    lives = EntryLifetimes.of(trace)
+    span = find_text(text, lives.tokens, trace.piece)[0]
+    return sorted(row["kept"] for row in span_lifetime(lives, *span, step)["rows"])
+
+
+def say_probabilities(name: str, stops: dict[int, tuple[int, ...]]) -> None:
+    """Assert that these stops (by number) quote their steps' probabilities of these ranks."""
+    kept = steps_of(name)
+    for stop, ranks in stops.items():
+        says(TOURS[name][stop], *(likely(kept[TOURS[name][stop].step])[i] for i in ranks))
+
+
+def test_what_is_said_of_values_that_are_handed_on() -> None:
+    tour, cache, steps = TOURS["cam"], cache_of("cam"), told("cam")
+    assert (cache[0].evicted_count, cache[0].merged) == (46, None) and {x.held for x in cache} == {28}
+    assert cache[0].evicted_all.tolist() == [*range(4, 50)], "the first 4 and the newest 24 of 74 stay"
+    assert [x.evicted_all.tolist() for x in cache[1:]] == [[49 + i] for i in range(1, 28)]
+    merging = {i: int((x.merged[:, 3] >= 0).sum()) for i, x in enumerate(cache) if i}
+    assert [merging[x] for x in (3, 18, 11, 27)] == [8, 1, 5, 13]
+    assert all(
+        set(x.merged[:, 3].tolist()) <= {-1, 50 + i} and set(x.merged_by[:, 1].tolist()) <= {0, 1 / 8}
+        for i, x in enumerate(cache)
+        if i
+    ), "an eighth each, to the entries from the next one on"
+    chances = cache[3].notes["probability"]
+    assert [layer for layer, x in chances.items() if x == 1] == ["5", "6", "7"]
+    with opened("cam") as trace:
+        assert not any(heads_that_hold(trace, "Rufus", 1)) and not any(heads_that_hold(trace, "beach", 0))
+        tokens = [int(x) for x in trace.header.prompt] + [x for step in trace.steps for x in step.emitted]
+        pieces = [trace.text([tokens[49 + i]]) for i in (3, 18, 11, 27)]
+        assert pieces == [",", "rap", "ia", " went"] and " Julia" not in trace.text(tokens[61:74])
+        assert len(trace.header.prompt) + 27 == 101
+    say_probabilities("cam", {1: (0, 1), 3: (0, 1), 5: (0, 1)})
+    assert [steps[x.step]["made"][0][1] for x in (tour[1], tour[3], tour[5])] == ["osa", " is", " M"]
+    assert text_of(steps) == "Rosa went to the island with a turquoise needle. There Rosa met Martha"
+
+
+def test_what_is_said_of_partitions() -> None:
+    tour, cache, steps = TOURS["lag-kv"], cache_of("lag-kv"), told("lag-kv")
+    cuts = {i: x.evicted_count for i, x in enumerate(cache) if x.evicted_count}
+    assert cuts == {0: 24, 10: 8, 26: 8} and [cache[i].held for i in (1, 9, 10, 26)] == [51, 59, 52, 60]
+    parts = {0: [(4, 20), (20, 36), (36, 52)], 10: [(52, 68)], 26: [(68, 84)]}
+    for step, ranges in parts.items():
+        for gone in gone_of(cache[step]):
+            counts = [sum(first <= x < stop for x in gone) for first, stop in ranges]
+            assert counts == [8] * len(ranges) and len(gone) == sum(counts)
+    assert 4 + 4 * 16 + 6 == 74 and 4 + 24 + 31 == 59 and 74 + 10 == 68 + 16 and 74 + 26 == 84 + 16
+    gone = [position for _, _, position in cache[0].evicted.tolist()]
+    assert [16 - gone.count(x) for x in (7, 9)] == [14, 4]
+    with opened("lag-kv") as trace:
+        assert [trace.text([int(trace.header.prompt[x])]) for x in (7, 9)] == ["u", "us"]
+        assert '. "Yes,"' in trace.text(trace.header.prompt) and "There" in trace.text(trace.header.prompt)
+        assert heads_that_hold(trace, "Rufus", 3) == heads_that_hold(trace, "Rufus", 20)
+    say_probabilities("lag-kv", {2: (0, 1), 5: (0, 1, 2), 6: (0, 1)})
+    assert [steps[x.step]["made"][0][1] for x in (tour[2], tour[5], tour[6])] == ["u", " R", "us"]
+    assert text_of(steps) == "Rufu went to the beach with a pink wheel. Rufus and Rufus ate g"
+
+
+def test_what_is_said_of_gaps_that_are_closed() -> None:
+    """A key is turned by as many positions as entries left after it, counted in what was evicted."""
+    tour, cache, steps = TOURS["key-rerotation"], cache_of("key-rerotation"), told("key-rerotation")
+    assert (cache[0].evicted_count, cache[0].held, cache[27].held) == (37, 37, 64)
+    assert not any(x.evicted_count for x in cache[1:]) and 74 + 27 == 101
+    means = []
+    for gone in gone_of(cache[0]):
+        kept = [x for x in range(74) if x not in gone]
+        turns = [sum(x > at for x in gone) for at in kept]
+        assert kept[:4] == [0, 1, 2, 3] and turns[:4] == [37] * 4 and turns[-1] == 0
+        assert [x + y for x, y in zip(kept, turns, strict=True)] == [*range(37, 74)]
+        means.append(sum(turns) / 37)
+    recorded = cache[0].notes["turned"].values()
+    assert max(abs(x - y) for x, y in zip(sorted(means), sorted(recorded), strict=True)) < 1e-9
+    says(tour[2], min(means), max(means), digits=1)
+    with opened("key-rerotation") as trace:
+        name, place, quoted = (heads_that_hold(trace, x, 0) for x in ("Rufus", "beach", '"Yes,"'))
+        with opened("kivi") as other:
+            assert trace.header.prompt.tolist() == other.header.prompt.tolist()
+        assert trace_tokens("key-rerotation")[:27] == trace_tokens("kivi")[:27], (
+            "the whole cache's choice behind these is checked there"
+        )
+        assert trace.text([int(trace.header.prompt[42])]) == " T"
+    assert (name.count(4), place.count(2), place.count(0), quoted.count(4)) == (8, 9, 4, 2)
+    assert sum(x == 42 for *_, x in cache[0].evicted.tolist()) == 12
+    say_probabilities("key-rerotation", {3: (0,), 4: (0,), 5: (0, 1), 6: (0,)})
+    assert [steps[x.step]["made"][0][1] for x in tour[3:7]] == ["us", "ach", ' "', " R"]
+
+
 def test_what_is_said_of_pages_that_are_read() -> None:
     tour, cache, steps, kept = TOURS["quest"], cache_of("quest"), told("quest"), steps_of("quest")
     read = [step.passes[-1].read for step in kept]
