@@ -285,3 +285,58 @@ def test_what_is_said_of_tokens_in_a_pipeline() -> None:
     text, whole = text_of(told("pipeline")), text_of(told("recycling"))
     assert flown == "Tokyo" and text_of(told("pipeline")[21:25]) == "Toronto" and whole.startswith(text)
     assert (notes[-1]["clock"], notes[-1]["plain"]) == (112, 256)
+
+
+def test_what_is_said_of_the_greedy_draft() -> None:
+    tour, steps = TOURS["cold-draft"], told("cold-draft")
+    at = [steps[x.step]["nodes"][x.node] for x in tour]
+    drafted = [x for step in steps for x in step["nodes"][1:-1]]
+    assert all(x[3] == 1 for x in drafted), "each guess is the draft's only choice"
+    for k, spread in ((0, (4, 5)), (1, (4, 5)), (2, (4,)), (3, (4, 5)), (4, (4, 5)), (5, (4,))):
+        says(tour[k], *(at[k][x] for x in spread))
+    assert 9 < 1 / at[1][4] < 9.5 and max(steps[0]["tops"][1][3], key=lambda x: x[2])[0] == at[1][2]
+    low, high = steps[0]["verdict"]["extra"][1:]
+    assert high - low == pytest.approx(at[2][4], abs=1e-4), "its share of the rest"
+    assert origins(steps[3]) == ["accept"] * 4 + ["bonus"] and at[4][1] == "\n\n" and at[4][4] < at[4][5]
+    assert text_of(steps).startswith(" named Aaron") and text_of(steps[7:10]) == " Aaron had"
+    assert steps[8]["nodes"][0][1] + at[5][1] + steps[8]["nodes"][2][1] == " Anton"
+    sure = steps[14]["nodes"][1:5]
+    assert "".join(x[1] for x in sure) == " most precious" and min(x[4] for x in sure) > 0.999
+    assert (sum(len(x["made"]) for x in steps), len(steps)) == (40, 18)
+    says(tour[7], 40 / 18, digits=2)
+    with opened("cold-draft") as trace:
+        assert trace.header.lossless
+
+
+def test_what_is_said_of_the_match_that_sets_the_length() -> None:
+    tour, steps, kept = TOURS["suffix"], told("suffix"), steps_of("suffix")
+    with opened("suffix") as trace:
+        prompt, depth = trace.header.prompt.tolist(), trace.header.method["drafter"]["max_depth"]
+    assert prompt[-1] == steps[0]["nodes"][0][2] and steps[0]["nodes"][0][1] == "\n"
+    assert prompt.count(prompt[-1]) == 4 and notes(kept[0])["probabilities"] == [1 / 4]
+    assert [notes(x)["match"] for x in kept] == [x["drafted"] for x in steps] == [1, 3, 7, 12, 12]
+    assert notes(kept[1])["probabilities"] == [0.5] * 3 and notes(kept[2])["score"] == 7 * 0.5 == 3.5
+    assert depth == 12 + 12 and len(steps[2]["made"]) == 8 and len(steps[3]["made"]) == 13
+    assert sum(x["drafted"] for x in steps) == sum(len(x.path) for x in kept) == 35
+    assert sum(len(x["made"]) for x in steps) == 40 and text_of(steps) == text_of(told("recycling"))
+    assert all(pass_.lane == "target" for x in kept for pass_ in x.passes)
+    says(tour[5], 40 / len(steps), digits=2)
+
+
+def test_what_is_said_of_the_copy_and_the_head() -> None:
+    tour, steps, kept = TOURS["sam"], told("sam"), steps_of("sam")
+    said = [notes(x) for x in kept]
+    with opened("sam") as trace:
+        prompt, method = trace.header.prompt.tolist(), trace.header.method["drafter"]
+    assert [x["by"] for x in said] == ["eagle2", *["text"] * 4] and method["min_match"] == 5
+    assert [x["match"] for x in said] == [1, 7, 18, 29, 40] and method["max_draft_tokens"] == 10
+    assert [x["drafted"] for x in steps] == [12, 10, 10, 10, 10]
+    asked, other = steps[0]["nodes"][2], steps[0]["nodes"][tour[1].node]
+    assert (asked[0], asked[1], asked[6], other[0], other[1]) == (1, "id", "accept", 1, "name")
+    assert [origins(x) for x in steps[:3]] == [["accept"] * n + ["bonus"] for n in (5, 10, 10)]
+    assert [prompt[k] for k in said[1]["copied"]] == [x[2] for x in steps[1]["nodes"][1:-1]]
+    text = [*prompt, *(token for step in steps[:4] for token, *_ in step["made"])]
+    assert text[-40:] == text[said[4]["copied"][0] - 40 : said[4]["copied"][0]], "all that was written"
+    assert steps[4]["nodes"][tour[5].node][1] == "\n" and text_of(steps[4:]) == "<|end|>"
+    assert sum(len(x["made"]) for x in steps) == 40 and text_of(steps) == text_of(told("recycling"))
+    says(tour[6], 40 / len(steps), digits=2)
