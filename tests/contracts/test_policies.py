@@ -9,7 +9,7 @@ import pytest
 import torch
 import toys
 from entries import entry
-from sizes import first_settings
+from sizes import first_settings, nightly
 from toys import feed_tokens
 
 from decodescope.engine import Session
@@ -26,9 +26,17 @@ from decodescope.engine.trace.records.parts import zone_entries
 SHARES = [
     (name, dict(settings, budget_share=0.6))
     for name, settings in toys.representatives("policy")
-    if "share" in {p.name for p in registry("policy")[name].params()}
+    if "budget_share" in {p.name for p in registry("policy")[name].params()}
 ]
+assert len(SHARES) > 7, "without shares their tests would be skipped"
 POLICIES = [*toys.variants("policy"), *SHARES]
+# a commit takes one in seven of the shares
+BOUNDED = [
+    *toys.variants("policy"),
+    *nightly(
+        pytest.param(*case, marks=() if i % 7 == 1 else pytest.mark.nightly) for i, case in enumerate(SHARES)
+    ),
+]
 # settings with room for 60 tokens
 ROOMY: dict[str, dict[str, Any]] = {
     "adakv": dict(prompt_budget=50, window=16),
@@ -140,7 +148,7 @@ def test_with_room_for_everything_logits_are_those_of_the_full_cache(name: str) 
     assert made.cache.fullest_length == 60
 
 
-@pytest.mark.parametrize(("name", "settings"), POLICIES)
+@pytest.mark.parametrize(("name", "settings"), BOUNDED)
 def test_policy_keeps_its_bound_and_what_left_never_returns(name: str, settings: dict) -> None:
     made = lane(name, settings)
     most = bound(made.policy)
@@ -171,6 +179,16 @@ def test_policy_keeps_its_bound_and_what_left_never_returns(name: str, settings:
         assert made.policy.budget is None or widest < 2 * made.cache.nbytes, (
             "that of the bound, and room that growth makes"
         )
+
+
+@pytest.mark.parametrize(("name", "settings"), SHARES)
+def test_a_share_of_the_prompt_is_what_its_end_leaves(name: str, settings: dict) -> None:
+    """In the mean of all layers and KV heads; some policies give each of them its own part, rounded down."""
+    one_by_one = {knob.name: 0.0 for knob in registry("policy")[name].params() if knob.name == "drop_share"}
+    made = lane(name, settings | one_by_one)
+    made.read(READ)
+    rows = [len(row) for layer in range(3) for row in positions(made, layer)[0]]
+    assert 26 < sum(rows) / len(rows) <= 27 == int(0.6 * len(READ))
 
 
 @pytest.mark.parametrize(("name", "settings"), first_settings(POLICIES))
