@@ -143,6 +143,30 @@ def test_models_that_read_anew_read_as_the_run_did(before: Any) -> None:
     assert check(made.sink).ok
 
 
+SELDOM = dict(policy=("interval_eviction", dict(target_entries=7, interval=4, sink_tokens=2)))
+
+
+def check_cuts(steps: list[Step]) -> None:
+    """Each step holds what it holds if the prompt's end is cut to 7 entries, and so is every commit 4 or more tokens later."""
+    held, since = 0, 4
+    for step in steps:
+        since += len(step.emitted)
+        held = 7 if since >= 4 else held + len(step.emitted)
+        since = 0 if since >= 4 else since
+        assert step.cache[0].held == held, step.step
+
+
+@pytest.mark.parametrize("drafter", [TREE["drafter"], "none"], ids=["goes on", "reads anew"])
+def test_a_fork_counts_on_from_the_last_cut(drafter: Any) -> None:
+    """When a policy cut last is no property of its cache: a fork that forgets it would cut at its first step."""
+    run = base(**TREE, **SELDOM)
+    check_cuts(run.sink.steps)
+    made = forked(run, method=toys.method(**TREE | SELDOM | dict(drafter=drafter)))
+    check_cuts(made.sink.steps)
+    assert made.sink.steps[AT].cache[0].held > 7, "the test needs a first step without a cut"
+    assert (made.tokens == run.tokens) is (drafter != "none") and check(made.sink).ok
+
+
 @pytest.mark.parametrize("after", [None, "keep_all"], ids=["same", "another"])
 def test_a_plan_of_the_prompt_is_no_bound_of_what_a_fork_holds(after: Any) -> None:
     once = dict(policy=("snapkv", dict(prompt_budget=4, window=2)))

@@ -332,7 +332,11 @@ def test_padded_vocabularies_are_cut_to_the_smaller_and_models_stay_as_they_were
     assert max(toys.decode(toys.method(sampler="temperature"), count=200, pair=pair).end.tokens) in (13, 14)
 
 
-@pytest.mark.parametrize("parts", METHODS.values(), ids=METHODS)
+# what a policy remembers next to its cache is branched too
+SELDOM = dict(policy=("interval_eviction", dict(target_entries=7, interval=5, sink_tokens=2)))
+
+
+@pytest.mark.parametrize("parts", [*METHODS.values(), SELDOM], ids=[*METHODS, "seldom"])
 def test_branch_has_the_same_future_and_its_own_trace(parts: dict) -> None:
     session = started(parts, max_new_tokens=24, seed=2)
     for _ in range(3):
@@ -348,6 +352,7 @@ def test_branch_has_the_same_future_and_its_own_trace(parts: dict) -> None:
     assert branch.sink.tokens == session.sink.tokens
     assert check(branch.sink).ok, str(check(branch.sink))
     cache = session.target.cache
+    assert branch.target.cache.lengths() == cache.lengths()
     assert all(
         a.kv.data_ptr() != b.kv.data_ptr()
         for a, b in zip(cache.layers, branch.target.cache.layers, strict=True)
