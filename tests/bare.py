@@ -3,7 +3,7 @@
 `Beside` reads texts as `Whole` does, under an explicit mask per layer and head. A policy acts on `Bare` stores. Such a store
 holds the entries of each head in text order, and is gathered again whenever an entry leaves. No slot is reused, no page is
 returned, and no kernel runs. If a policy has a rule of its own (`Rule`), the policy is not called. The rule says what is held,
-from every attention weight that any row ever gave.
+from all keys and values, and from every attention weight that any row ever gave.
 """
 
 from __future__ import annotations
@@ -102,11 +102,14 @@ class Evidence:
 
     maps:   per layer float [B, H_kv, g, R, n], what each token's row gave to each position (0: not seen)
     prompt: number of prompt tokens if the prompt has just ended, else 0;  text: tokens so far
+    read:   tokens that were read before the first pass after which entries may leave
+    ends:   tokens of the text after each pass after which entries may leave
     """
 
     def __init__(self, whole: Whole):
-        self.whole, self.prompt, self.text = whole, 0, 0
+        self.whole, self.prompt, self.text, self.read = whole, 0, 0, 0
         self.maps: list[Tensor] = []
+        self.ends: list[int] = []
 
     def add(self, given: list[Tensor], rows: list[int], before: int) -> None:
         """Add the committed `rows` of a pass over `before` tokens."""
@@ -119,7 +122,7 @@ class Evidence:
         self.text = before + len(rows)
 
 
-# (policy, evidence, layer, held bool [B, H_kv, n]) -> what stays, bool [B, H_kv, n]
+# (policy, evidence, layer, held bool [B, H_kv, n]) -> what stays, bool [B, H_kv, n]; it may rewrite the whole's keys and values
 Rule = Callable[[Any, Evidence, int, Tensor], Tensor]
 
 
@@ -192,6 +195,8 @@ class Beside:
         self.evidence.add(self.whole.given, rows, before)
         if cut:
             self.evidence.prompt, self.prompt = (before + len(rows) if self.prompt is not None else 0), None
+            self.evidence.read = self.evidence.read if self.evidence.ends else before
+            self.evidence.ends.append(before + len(rows))
             for i, seen in enumerate(self.whole.seen):
                 self.whole.seen[i] = seen & self.rule(self.policy, self.evidence, i, seen)
 

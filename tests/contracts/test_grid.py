@@ -30,6 +30,7 @@ from voted import sharp
 from decodescope.engine.core.component import build, registry
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.policy import CachePolicy
+from decodescope.engine.decoding.values.chance import keyed_uniforms
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
@@ -62,6 +63,11 @@ class Cell(NamedTuple):
     def prompt(self) -> int:
         """The number of prompt tokens; over the cells every length from 2 to 24 occurs."""
         return 2 + self.number * 5 % 23
+
+    @property
+    def variant(self) -> int:
+        """The number of a setting; both the cells of a commit and those of a night take turns."""
+        return self.number + self.number // EVERY
 
 
 CELLS = [Cell(i, *x) for i, x in enumerate(product(BUDGETS, HEADS))]
@@ -171,11 +177,111 @@ def voted(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
     return best(worth, held, policy.prompt_budget + policy.window)
 
 
-# these rules work from the rows alone; any other policy decides itself, on a cache that drops nothing
+def least_alike(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
+    recent = places(held) >= seen.text - policy.recent
+    return recent | best(-likeness(seen, layer, held), held & ~recent, policy.distinct_entries)
+
+
+def likeness(seen: Evidence, layer: int, held: Tensor) -> Tensor:
+    """float [B, H_kv, n]: the cosine between each key and the mean direction of the keys that are `held`."""
+    keys = seen.whole.keys(layer)
+    directions = keys / keys.norm(dim=-1, keepdim=True)
+    mean = (directions * held[..., None]).sum(2, keepdim=True) / held.sum(2)[..., None, None]
+    return (directions * mean).sum(-1) / mean.norm(dim=-1)
+
+
+def worth_of(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
+    """float [B, H_kv, n]: what entries are worth by the policy's `scorer`; those that it protects are worth most."""
+    if policy.scorer == "place":
+        worth = places(held).double()
+    elif policy.scorer == "norm":
+        worth = -seen.whole.kv[layer][0].norm(dim=-1)
+    else:
+        worth = -likeness(seen, layer, held)
+    return worth.masked_fill(places(held) < policy.sink_tokens, torch.inf)
+
+
+def came_before_cut(policy: Any, seen: Evidence) -> int | None:
+    """If a cut is due after this pass: how many tokens came since the last one, or since the prompt's end; else None."""
+    last, came = seen.ends[0], 0 if policy.compress_prompt else None
+    for end in seen.ends[1:]:
+        came = end - last if end - last >= policy.interval else None
+        last = last if came is None else end
+    return came
+
+
+def best_at_intervals(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
+    if came_before_cut(policy, seen) is None:
+        return held
+    return best(worth_of(policy, seen, layer, held), held, policy.target_entries)
+
+
+def merged_at_intervals(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
+    """All heads keep one set. The best victims, one for each new token, may give their values to the entries after them.
+
+    A table says for each victim which entries these are: of those that stay the next `merge_window`.
+    """
+    came = came_before_cut(policy, seen)
+    if came is None:
+        return held
+    worth = worth_of(policy, seen, layer, held).mean(1, keepdim=True).expand(held.shape)
+    stays = best(worth, held, policy.target_entries)
+    merged, rank = best(worth, held & ~stays, came), stays.cumsum(-1)
+    beyond = rank[..., None, :] - rank[..., :, None]
+    takes = merged[..., :, None] & stays[..., None, :] & (beyond > 0) & (beyond <= policy.merge_window)
+    mass = seen.maps[layer][:, :, :, seen.read :].sum(3).mean(2)
+    m = takes.sum(-1).clamp(min=1)
+    near = (takes * mass[..., None, :]).sum(-1) / m
+    # nobody looked at the entries after it: it surely merges if somebody looked at it
+    p = torch.where(near > 0, (mass / near).clamp(max=1), (mass > 0).double())
+    if policy.merge == "drawn":
+        heads = torch.arange(held.shape[1])[:, None]
+        p = (keyed_uniforms(policy.seed, torch.tensor(layer), heads, places(held)) < p).double()
+    values = seen.whole.kv[layer][1]
+    values += (takes * (p / m)[..., None]).transpose(2, 3) @ values
+    return stays
+
+
+def stand_out(rows: Tensor, after: Tensor) -> Tensor:
+    """[B, H_kv, lag]: how widely the channels of each row scatter, each scaled by the range that it has in `after`."""
+    low, high = after.min(2, keepdim=True).values, after.max(2, keepdim=True).values
+    return ((rows - low) / (high - low)).var(-1).sqrt().exp()
+
+
+def partitions_against_the_next(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
+    """What a partition keeps depends on it and on the next alone, so it is the same at every step."""
+    stays, count = torch.ones_like(held), int(policy.kept_share * policy.lag)
+    tables = seen.whole.keys(layer), seen.whole.kv[layer][1]
+    for at in range(policy.sink_tokens, seen.text - 2 * policy.lag + 1, policy.lag):
+        parts = [x[:, :, at : at + 2 * policy.lag].chunk(2, 2) for x in tables]
+        scores = [stand_out(*part) for part in parts]
+        worth = sum(x / x.sum(-1, keepdim=True) for x in scores)
+        stays[..., at : at + policy.lag] = best(worth, torch.ones_like(worth, dtype=torch.bool), count)
+    return stays
+
+
+def turned_together(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
+    """Cut once. Keys that stay are turned as if nothing had been between them: rotations before and after a turn add up."""
+    if not seen.prompt:
+        return held
+    stays = best(worth_of(policy, seen, layer, held), held, policy.sink_tokens + policy.prompt_budget)
+    if policy.turn_keys:
+        gaps = (~stays).flip(-1).cumsum(-1).flip(-1)  # how many entries behind an entry have left
+        keys = seen.whole.kv[layer][0]
+        keys.copy_(seen.whole.turned(keys, gaps))
+    return stays
+
+
+# these rules work from the rows, keys and values alone; any other policy decides itself, on a cache that drops nothing
 RULES: dict[str, Rule] = {
+    "cam": merged_at_intervals,
     "h2o": heaviest,
+    "interval_eviction": best_at_intervals,
     "keep_all": all_stays,
+    "key_diff": least_alike,
     "key_norm": shortest,
+    "key_rerotation": turned_together,
+    "lag_kv": partitions_against_the_next,
     "lm_infinite": first_and_newest,
     "scissorhands": above_uniform,
     "snapkv": voted,
@@ -254,8 +360,8 @@ def steps(lane: Lane, cell: Cell, text: Tensor) -> Iterator[tuple[Tensor, Tensor
         yield tokens, visible, path, logits
 
 
-def same(a: Tensor, b: Tensor) -> bool:
-    return torch.allclose(a, b, rtol=0, atol=1e-10)
+def same(a: Tensor, b: Tensor, within: float = 1e-10) -> bool:
+    return torch.allclose(a, b, rtol=0, atol=within)
 
 
 def noted(policy: Any, whole: Whole, prompt: int) -> Callable[[int, Tensor], Tensor]:
@@ -277,13 +383,15 @@ def noted(policy: Any, whole: Whole, prompt: int) -> Callable[[int, Tensor], Ten
 
 # policies that do not read all kept entries in a pass; the pages of `quest` are larger than these texts
 READS = {"tidal_decode": noted}
+# policies whose merged values depend on attention that they add up in float32: how near their logits are
+NEAR = {"cam": 1e-5}
 
 
 @torch.inference_mode()
 def run(name: str, cell: Cell, rule: Rule | None) -> int:
     """Read a cell's texts both ways. Returns how many passes left fewer entries than tokens."""
     decoder, text, last = decoder_of(cell), text_of(cell), cell.prompt - 1
-    policies = [sized(name, cell.budget, cell.number) for _ in range(2)]
+    policies = [sized(name, cell.budget, cell.variant) for _ in range(2)]
     for policy in policies:
         policy.attach_heads(decoder.heads)
         policy.begin(decoder.spec, cell.prompt)
@@ -299,8 +407,11 @@ def run(name: str, cell: Cell, rule: Rule | None) -> int:
     assert same(begin(lane, text[:, :last]), logits[-1])
     cuts = 0
     for tokens, visible, path, read in steps(lane, cell, text):
-        assert same(read, reference.read(tokens, visible, path))
-        assert kept(lane) == reference.kept()
+        assert same(read, reference.read(tokens, visible, path), NEAR.get(name, 1e-10))
+        alike = (
+            kept(lane) == reference.kept()
+        )  # an assertion that compares these tables takes minutes to explain
+        assert alike, cell
         cuts += min(min(store.lengths) for store in lane.cache.layers) < lane.cache.length
     return cuts
 
@@ -309,12 +420,16 @@ def run(name: str, cell: Cell, rule: Rule | None) -> int:
 def run_packed(name: str, cell: Cell) -> float:
     """Read a cell's texts with KV compression, and with the unpacked numbers as a reference. Returns the largest change."""
     decoder, text, last = decoder_of(cell), text_of(cell), cell.prompt - 1
-    several = toys.settings_of("kv_compression", name)
+    several = []
+    for settings in toys.settings_of("kv_compression", name):
+        method = toys.method(kv_compression=(name, settings))
+        if method.kv_compression.refuse(method, decoder.spec) is None:  # not all fit any number of KV heads
+            several.append(settings)
     lane = Lane(
         "target",
         decoder,
         KeepAll(),
-        kv_compression=build("kv_compression", name, several[cell.number % len(several)]),
+        kv_compression=build("kv_compression", name, several[cell.variant % len(several)]),
         batch=TEXTS,
     )
     whole, change = Whole(decoder, TEXTS), 0.0
