@@ -18,6 +18,8 @@ const key = (row) => JSON.stringify([row.model, row.method]);
 const knobs = (row) =>
   Object.entries(row.method.drafter).filter(([name]) => name !== "name").map(([name, value]) => `${name} ${value}`)
     .join(", ");
+/** Method, knobs and model of the runs of a group: no two groups have the same. */
+const words = (row) => [row.called, knobs(row), row.model].filter(Boolean).join(", ");
 /** The details that distinguish runs of one method, each with a link to the run. */
 const runSummary = (row) => [
   h("a", { href: fragment([`run=${row.run}`], "debugger"), title: "open it in the Debugger" }, row.run.slice(0, 8)),
@@ -50,8 +52,7 @@ export function page(element) {
       const by = new Map();
       for (const row of library.rows.filter(drafts)) by.set(key(row), [...(by.get(key(row)) || []), row]);
       marks = [];
-      methods = [...by.values()].map((rows) => [rows[0].run,
-        [rows[0].called, knobs(rows[0]), rows[0].model].filter(Boolean).join(", "),
+      methods = [...by.values()].map((rows) => [rows[0].run, words(rows[0]),
         rows.slice(0, MOST).map((row) => row.run).join(",")]);
       groups.replaceChildren(...[...by.values()].map(group));
       if (!by.size) say("There is no recorded run that drafts: make one in the Lab first.");
@@ -75,7 +76,7 @@ export function page(element) {
       const n = ticked().length;
       go.disabled = !n || n > MOST;
       mark();
-      go.setAttribute("aria-label", `report on ${plural(n, "run")} of ${rows[0].called}, ${rows[0].model}`);
+      go.setAttribute("aria-label", `report on ${plural(n, "run")} of ${words(rows[0])}`);
       count.textContent = n === rows.length ? plural(n, "run") : `${n} of ${plural(rows.length, "run")}`;
     };
     const count = h("span", { class: "quiet" });

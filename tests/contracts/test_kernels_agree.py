@@ -19,8 +19,8 @@ PARTS = [(kind, part) for kind in KINDS for part in toys.representatives(kind)]
 
 
 PROMPT = [*toys.PROMPT, *range(13), *reversed(range(13))][:40]
-# key_norm: equal tokens have keys of one norm in the first layer, which rounding puts in an order, so no token comes twice
-SHORT = {"key_norm": ([*range(13)], 2)}
+# equal tokens have keys of one norm in the first layer, which rounding puts in an order, so no token comes twice
+SHORT = dict.fromkeys(("key_norm", "interval_eviction"), ([*range(13)], 2))
 
 
 def decode(kernels: str, method: Method) -> Trace:

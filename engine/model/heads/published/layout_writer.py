@@ -184,5 +184,5 @@ def _name_tensors(head: Eagle3Layer, layout: str, target: Vocabulary) -> dict[st
     named[EMBEDDING] = embed.detach()
     named[WORDS] = unpack(target.head)[head.ids] if head.words is None else known["words.0.weight"]
     if shape["kept"] < shape["vocab"]:
-        named |= {"d2t": ids - torch.arange(shape["kept"]), "t2d": ours["mask"].bool()}
+        named |= {"d2t": ids - torch.arange(shape["kept"], device="cpu"), "t2d": ours["mask"].bool()}
     return named
