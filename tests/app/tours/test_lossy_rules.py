@@ -32,7 +32,7 @@ def test_what_is_said_of_the_nearly_best() -> None:
         for x, most in zip(step["nodes"][1:], step["rule"]["best"], strict=False)
         if x[6:7] == ["accept"]
     ]
-    assert sum(p < most - 1e-6 for p, most in pairs) == 7 and tour[7].text.startswith("7 accepted")
+    assert sum(p < most - 1e-6 for p, most in pairs) == 7 and tour[7].text.startswith("Seven accepted")
     assert (sum(len(x["made"]) for x in steps), len(steps)) == (64, 15)
     says(tour[7], 64 / 15, digits=2)
     with opened("relaxed") as trace:
@@ -66,7 +66,8 @@ def test_what_is_said_of_the_mixture() -> None:
     at = [steps[x.step]["nodes"][x.node] for x in tour]
     mixed = [(x[4] + x[3]) / 2 if x[3] else 0 for x in at]
     says(tour[0], at[0][4], at[0][3], mixed[0], mixed[0] / at[0][3], at[0][5])
-    says(tour[1], at[1][5], at[1][4] / at[1][3], mixed[1] / at[1][3])
+    says(tour[1], at[1][5], mixed[1] / at[1][3])
+    assert at[1][4] / at[1][3] < at[1][5] < mixed[1] / at[1][3]
     assert at[1][4] / at[1][3] < at[1][5] < mixed[1] / at[1][3]
     says(tour[2], at[2][4], at[2][3], mixed[2] / at[2][3], at[2][5])
     assert at[3][0] == 0 and origins(steps[3]) == ["resample"]
@@ -109,4 +110,5 @@ def test_what_is_said_of_the_rates_that_were_set() -> None:
     with opened("synthetic") as trace:
         rates = [float(x) for x in trace.header.method["acceptance"]["acceptance_rates"].split(",")]
         assert not trace.header.lossless
-    says(tour[6], 40 / 13, 1 + sum(rates), digits=2)
+    says(tour[6], 40 / 13, digits=2)
+    assert 0 < 1 + sum(rates) - 40 / 13 < 0.5
