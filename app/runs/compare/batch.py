@@ -285,7 +285,7 @@ def later_turns(folder: Path, runs: Sequence[str]) -> list[int]:
     Read from the batches kept next to the traces in `folder`; 0 for a run that belongs to no batch."""
     kept = RecordFolder(folder / BATCHES)
     rows = [row for name in kept.names() for row in (kept.read(name) or {}).get("rows", ())]
-    later = {row["run"]: row["later"] for row in rows}
+    later = {row["run"]: row.get("later", 0) for row in rows}  # records before there were turns have no count
     return [later.get(run, 0) for run in runs]
 
 
