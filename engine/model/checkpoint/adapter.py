@@ -8,9 +8,7 @@ of a matrix, NAME.rows [ids, d] of an embedding.
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
 from decodescope.engine.core.paths import is_model_path
 
 from .folder import LoadError, member_file, read_json
+from .folder_writer import write_folder
 from .keys import Config, unread_key_remarks
 
 NAME = re.compile(r"[\w-]{1,64}")
@@ -184,10 +182,6 @@ def write(
     """Write an adapter to `folder` (.../adapters/NAME) in bfloat16, each file whole under another name first; `base`: the
     fingerprint of the model that it belongs to; `notes` join the config."""
     assert math.isfinite(alpha) and NAME.fullmatch(folder.name)
-    folder.mkdir(parents=True, exist_ok=True)
     config = {"rank": rank, "alpha": alpha, "base": base, "rows": dict(rows or {}), **(notes or {})}
     kept = {name: x.detach().to("cpu", torch.bfloat16).contiguous() for name, x in tensors.items()}
-    (folder / "model.safetensors.partial").write_bytes(save(kept, {"format": "pt"}))
-    (folder / "config.json.partial").write_text(json.dumps(config, indent=2) + "\n")
-    for name in ("model.safetensors", "config.json"):
-        os.replace(folder / f"{name}.partial", folder / name)
+    write_folder(folder, kept, config)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec, Rope
 
 from ..checkpoint.config import read_rope, rope_table
 from ..checkpoint.folder import LoadError, escape_unprintable, hash_file, read_json
+from ..checkpoint.folder_writer import write_folder
 from ..checkpoint.keys import Config, key_readings, unread_key_remarks
 from ..checkpoint.weights import CheckpointTensors
 from .base import Head, RotaryPart
@@ -382,7 +380,6 @@ def _threshold(config: Mapping[str, Any], folder: Path) -> float | None:
 
 def write_head(head: Head, folder: Path, notes: Mapping[str, Any] | None = None) -> None:
     """Write the heads to `folder` (.../heads/KIND), each file whole under another name first; `notes` join the config."""
-    folder.mkdir(parents=True, exist_ok=True)
     config: dict[str, Any] = {"kind": head.kind, "shape": head.shape, "target": head.made_for}
     config |= {"rates": [list(x) for x in head.rates]}
     config |= {} if head.threshold is None else {"threshold": head.threshold}
@@ -399,7 +396,4 @@ def write_head(head: Head, folder: Path, notes: Mapping[str, Any] | None = None)
     if isinstance(head, Eagle3Layer) and head.layer_ids is not None:
         config["layer_ids"] = list(head.layer_ids)
     tensors = {name: x.detach().to("cpu", torch.bfloat16).contiguous() for name, x in head.tensors().items()}
-    (folder / "model.safetensors.partial").write_bytes(save(tensors, {"format": "pt"}))
-    (folder / "config.json.partial").write_text(json.dumps({**config, **(notes or {})}, indent=2) + "\n")
-    for name in ("model.safetensors", "config.json"):
-        os.replace(folder / f"{name}.partial", folder / name)
+    write_folder(folder, tensors, {**config, **(notes or {})})

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
@@ -16,6 +14,7 @@ from decodescope.engine.core.spec import ModelSpec
 from ...checkpoint.config import FAMILIES as MODEL_FAMILIES
 from ...checkpoint.config import rope_table
 from ...checkpoint.folder import LoadError
+from ...checkpoint.folder_writer import write_folder
 from ...layers.matrix import unpack
 from ...layers.vocabulary import Vocabulary
 from ..base import RotaryPart
@@ -47,9 +46,7 @@ def write_published(
         name: x.to("cpu", dtype if x.is_floating_point() else x.dtype).contiguous()
         for name, x in _name_tensors(head, layout, target).items()
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    write_folder(folder, tensors, config)
 
 
 def _missing_words(head: Eagle3Layer, layout: str, spec: ModelSpec) -> str | None:
