@@ -223,7 +223,13 @@ def add_part(cls: type[Component]) -> None:
     if name in registry(cls.kind) and name not in added:
         raise ParamError(f"There is a {cls.kind} {name!r} already: give the file another name.")
     added[name] = cls
+    forget_registry()
+
+
+def forget_registry() -> None:
+    """Collect the parts, and the roles that they may ask for, anew at the next request."""
     registry.cache_clear()
+    roles.cache_clear()
 
 
 def parts_in(module: Any) -> list[type[Component]]:
@@ -235,6 +241,7 @@ def parts_in(module: Any) -> list[type[Component]]:
     ]
 
 
+@cache
 def roles() -> tuple[str, ...]:
     """The roles of further models that some component may ask for, in the order of the kinds; no role twice."""
     return tuple(

@@ -337,16 +337,15 @@ class Method:
             if shelf[name].sides == sides  # type: ignore[attr-defined] # a Strategy's
         ]
         others = [replace(self, strategy=cast(Strategy, build("strategy", name))) for name in names]
-        known = all_roles()
         for other in others:
             with suppress(MethodError):
-                other.check(spec, known)
+                other.check(spec, all_roles())
                 return other.strategy.name
         for other in others:
             unused = other._unused_kinds()
             with suppress(MethodError):
                 parts: dict[str, Any] = {x: default_part(x) for x in unused}
-                replace(other, **parts).check(spec, known)
+                replace(other, **parts).check(spec, all_roles())
                 return f"{other.strategy.name} without " + " and ".join(f"the {x}" for x in unused)
         return names[0]
 

@@ -52,7 +52,7 @@ def unloaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(components, "_ADDED", {})
     monkeypatch.setattr(own_parts, "_FILES", {})
     yield
-    registry.cache_clear()
+    components.forget_registry()
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from decodescope.engine.session.method import Method, MethodError, all_roles, de
 
 SHAPE = dict(n_layers=4, n_heads=2, n_kv_heads=1, head_dim=8, d_model=16, d_ff=8, vocab=64, mask_token=63)
 SPECS = {causal: ModelSpec("model", causal=causal, **SHAPE) for causal in (True, False)}  # type: ignore[arg-type] # numbers
-ROLES = all_roles()
 CIRCLING = re.compile("in both directions: choose|from left to right only: choose|would be ignored; leave")
 
 
@@ -31,7 +30,7 @@ class Choice(NamedTuple):
 
 def refusal(choice: Choice) -> str:
     try:
-        Method.of(dict(choice.names)).check(SPECS[choice.causal], ROLES)
+        Method.of(dict(choice.names)).check(SPECS[choice.causal], all_roles())
     except MethodError as error:
         return str(error)
     return ""
@@ -76,7 +75,7 @@ def test_a_part_whose_list_is_empty_is_refused_with_the_way_out() -> None:
     with pytest.raises(
         MethodError, match=r"references\.pairs is empty: give .*, or choose the router answer_confidence"
     ):
-        Method.of({"strategy": "cascade", "router": "references"}).check(SPECS[True], ROLES)
+        Method.of({"strategy": "cascade", "router": "references"}).check(SPECS[True], all_roles())
     with pytest.raises(ParamError, match=r"cut_layers\.skip names no block, .* or leave cut_layers out"):
         build("weights", "cut_layers").transform(
             toys.pair()[0].decoder, CalibrationData(lambda: torch.zeros(1, 4))

@@ -17,7 +17,7 @@ from decodescope.app.basis.parser import KINDS as PARSER_KINDS
 from decodescope.app.cli import main
 from decodescope.app.commands import new
 from decodescope.engine.core import component as components
-from decodescope.engine.core.component import FOLDERS, KINDS, registry
+from decodescope.engine.core.component import FOLDERS, KINDS
 from decodescope.engine.session import own_parts
 from decodescope.testing.contracts import contracts
 from decodescope.testing.contracts.exact_law import NotCounted
@@ -29,7 +29,7 @@ def unloaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(components, "_ADDED", {})
     monkeypatch.setattr(own_parts, "_FILES", {})
     yield
-    registry.cache_clear()
+    components.forget_registry()
 
 
 def test_the_parser_knows_the_kinds_without_loading_them() -> None:
