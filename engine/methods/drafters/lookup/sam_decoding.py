@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
-from decodescope.engine.core.component import component, param, parse_component
+from decodescope.engine.core.component import component, param
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
@@ -17,6 +17,7 @@ from decodescope.engine.decoding.values.draft import Draft
 
 from ..shared.copy_note import COPIED
 from ..shared.datastore import LARGEST, load_datastore
+from ..shared.inner_drafter import parse_drafter, refuse_files
 from ..shared.suffix_array import DEPTH, SuffixArray
 from ..shared.suffix_automaton import SuffixAutomaton
 
@@ -75,7 +76,7 @@ class SAMDecoding(Drafter):
 
     def _other_drafter(self) -> Drafter:
         """A new drafter for the other steps; raises ParamError if there is no such drafter or knob."""
-        return cast(Drafter, parse_component("drafter", self.other_drafter, "sam_decoding.other_drafter"))
+        return parse_drafter(self.other_drafter, "sam_decoding.other_drafter")
 
     @property
     def branches(self) -> bool:
@@ -101,9 +102,8 @@ class SAMDecoding(Drafter):
                 "and without a draft model or the target's first layers; choose token_recycling, prompt_lookup, medusa, hydra "
                 "or eagle2."
             )
-        if other.file_knobs():
-            named = f"sam_decoding.other_drafter = {self.other_drafter!r}"
-            return f"{named}: a file cannot be named here; leave it out, or use {other.name} alone."
+        if reason := refuse_files(other, self.other_drafter, "sam_decoding.other_drafter"):
+            return reason
         return other.refuse(method, spec)
 
     def begin(self, ctx: Context) -> None:

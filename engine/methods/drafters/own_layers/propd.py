@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
 
-from decodescope.engine.core.component import component, param, parse_component
+from decodescope.engine.core.component import component, param
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
@@ -15,6 +15,8 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.decoding.values.draft import ROOT, Draft
+
+from ..shared.inner_drafter import parse_drafter, refuse_files
 
 SHOWN = 8  # dropped nodes in the trace
 
@@ -74,7 +76,7 @@ class ProPD(Drafter):
 
     def _tree_drafter(self) -> Drafter:
         """A new drafter for the tree; raises ParamError if there is no such drafter or knob."""
-        return cast(Drafter, parse_component("drafter", self.tree_drafter, "propd.tree_drafter"))
+        return parse_drafter(self.tree_drafter, "propd.tree_drafter")
 
     @property
     def branches(self) -> bool:
@@ -95,9 +97,8 @@ class ProPD(Drafter):
                 "chosen without chance and without a "
                 "draft model; choose token_recycling, trie, rest, medusa or hydra."
             )
-        if tree.file_knobs():
-            named = f"propd.tree_drafter = {self.tree_drafter!r}"
-            return f"{named}: a file cannot be named here; leave it out, or use {tree.name} alone."
+        if reason := refuse_files(tree, self.tree_drafter, "propd.tree_drafter"):
+            return reason
         if not method.adaptive_depth.exact:
             return (
                 f"propd checks from layer {self.layers} on, {method.adaptive_depth.name} may leave before; "
