@@ -81,6 +81,10 @@ def build_parser() -> Parser:  # noqa: PLR0915
         sub.set_defaults(home=(module, function))
         return sub
 
+    def command_group(name: str, help: str, ways: str) -> Any:
+        group = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
+        return group.add_subparsers(dest="way", metavar=ways, required=True, parser_class=Parser)
+
     _add_app_options(command("app", "serve", "app", "open the lab in the browser"))
     _add_run_options(
         command("run", "commands.run_file", "run", "decode one prompt with a method and show what happened")
@@ -155,17 +159,9 @@ def build_parser() -> Parser:  # noqa: PLR0915
     _add_data_option(sub)
     _add_json_option(sub)
 
-    trace = commands.add_parser(
-        "trace", help="show what a recorded run holds", description="Show what a recorded run holds."
-    )
-    ways = trace.add_subparsers(
-        dest="way", metavar="show|check|find|fork|export", required=True, parser_class=Parser
-    )
+    ways = command_group("trace", "show what a recorded run holds", "show|check|find|fork|export")
     _add_trace_commands(command, ways)
-    cache = commands.add_parser(
-        "cache", help="keep a prompt's cache in a file", description="Keep a prompt's cache in a file."
-    )
-    ways = cache.add_subparsers(dest="way", metavar="save|load", required=True, parser_class=Parser)
+    ways = command_group("cache", "keep a prompt's cache in a file", "save|load")
     _add_save_options(
         command(
             "save", "commands.cache", "save", "read a prompt, and write its cache to a file in few bits", ways
@@ -180,12 +176,7 @@ def build_parser() -> Parser:  # noqa: PLR0915
             ways,
         )
     )
-    way = commands.add_parser(
-        "measure",
-        help="show how much a text repeats itself",
-        description="Show how much a text repeats itself.",
-    )
-    ways = way.add_subparsers(dest="way", metavar="repetition|loops", required=True, parser_class=Parser)
+    ways = command_group("measure", "show how much a text repeats itself", "repetition|loops")
     _add_repetition_options(
         command(
             "repetition",
@@ -204,12 +195,7 @@ def build_parser() -> Parser:  # noqa: PLR0915
             ways,
         )
     )
-    way = commands.add_parser(
-        "train",
-        help="train a draft head for a model",
-        description="Train a draft head for a model.",
-    )
-    ways = way.add_subparsers(dest="way", metavar="head", required=True, parser_class=Parser)
+    ways = command_group("train", "train a draft head for a model", "head")
     _add_train_options(
         command(
             "head",
@@ -219,12 +205,7 @@ def build_parser() -> Parser:  # noqa: PLR0915
             ways,
         )
     )
-    way = commands.add_parser(
-        "export",
-        help="write a draft head in the layout of another project",
-        description="Write a draft head in the layout of another project.",
-    )
-    ways = way.add_subparsers(dest="way", metavar="head", required=True, parser_class=Parser)
+    ways = command_group("export", "write a draft head in the layout of another project", "head")
     _add_export_head_options(
         command(
             "head",
