@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import base64
 import json
-import struct
 import tempfile
 import time
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +23,7 @@ import torch
 from gguf_files import write_metadata
 from hypothesis import strategies as st
 from safetensors.torch import save
+from trace_bytes import head_of, record_bodies, sealed_file, trace_file, with_head
 
 from decodescope.app.runs.catalogue.examples import shipped_examples
 from decodescope.app.runs.library import upload_limits
@@ -39,8 +38,6 @@ from decodescope.engine.model.heads.describe import describe_heads
 from decodescope.engine.session.load import requested_changes
 from decodescope.engine.session.method import Method
 from decodescope.engine.trace import open_trace
-from decodescope.engine.trace.encoding.frame import MAGIC, split
-from decodescope.engine.trace.file.writer import complete_end_record
 from decodescope.engine.trace.query.conditions import Condition
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -75,32 +72,6 @@ class Reader:
 # ---- traces
 
 
-def records_of(data: bytes) -> list[bytes]:
-    """The bodies of the records of a trace."""
-    at, bodies = len(MAGIC), []
-    while at < len(data):
-        (size,) = struct.unpack_from("<I", data, at)
-        bodies.append(data[at + 8 : at + 8 + size])
-        at += 8 + size
-    return bodies
-
-
-def with_head(body: bytes, head: Any) -> bytes:
-    """A record with another head, and the arrays that it had."""
-    text = json.dumps(head, separators=(",", ":")).encode()
-    return struct.pack("<I", len(text)) + text + body[split(body)[1] :]
-
-
-def sealed(bodies: list[bytes]) -> bytes:
-    """A file of these records; hashes of the end are right where the records can be read."""
-    heads = [json.loads(split(body)[0]) for body in bodies]
-    if heads and isinstance(heads[-1], dict) and heads[-1].get("kind") == "end":
-        end = complete_end_record(iter(bodies[:-1]), None)
-        heads[-1] |= {"records": len(bodies) - 1, "sha256": end.sha256, "content_hash": end.content_hash}
-        bodies = [*bodies[:-1], with_head(bodies[-1], heads[-1])]
-    return MAGIC + b"".join(struct.pack("<II", len(body), zlib.crc32(body)) + body for body in bodies)
-
-
 def traces() -> st.SearchStrategy[bytes]:
     """Small shipped traces: one record's head is changed and all sums are right again, or bytes are changed."""
     paths = sorted((x.path for x in shipped_examples()), key=lambda path: path.stat().st_size)[:24]
@@ -108,18 +79,18 @@ def traces() -> st.SearchStrategy[bytes]:
 
     @st.composite
     def with_changed_head(draw: st.DrawFn) -> bytes:
-        bodies = records_of(draw(st.sampled_from(sources)))
+        bodies = record_bodies(draw(st.sampled_from(sources)))
         for _ in range(draw(st.integers(1, 2))):
             at = draw(st.integers(0, len(bodies) - 1))
-            head = draw(mutating.documents([json.loads(split(bodies[at])[0])]))
+            head = draw(mutating.documents([head_of(bodies[at])]))
             try:
                 bodies[at] = with_head(bodies[at], head)
             except (TypeError, ValueError):  # a lone surrogate, or no JSON
                 continue
         try:
-            return sealed(bodies)
+            return sealed_file(bodies)
         except (ValueError, LookupError, TypeError, AttributeError):  # the sums need records that can be read
-            return MAGIC + b"".join(struct.pack("<II", len(x), zlib.crc32(x)) + x for x in bodies)
+            return trace_file(bodies)
 
     return st.one_of(with_changed_head(), with_changed_head(), mutating.files(sources))
 

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from trace_bytes import head_of, trace_file, with_head
 
 from decodescope.engine.trace import UPLOADED, TraceError, check, open_trace, read_records, recover
-from decodescope.engine.trace.encoding.frame import MAGIC, encode, frame_body, split
+from decodescope.engine.trace.encoding.frame import MAGIC, encode, split
 from decodescope.engine.trace.records.events import Fields, Pass
 
 
@@ -30,7 +31,7 @@ class Forge:
         self.step = encode(toy.drafted_step(0, toy.prompt), 1)
 
     def bodies(self, *bodies: bytes) -> Path:
-        self.path.write_bytes(MAGIC + b"".join(map(frame_body, bodies)))
+        self.path.write_bytes(trace_file(bodies))
         return self.path
 
     def raw(self, head: bytes, arrays: bytes = b"") -> Path:
@@ -40,11 +41,9 @@ class Forge:
     def changed(self, change: Callable[[dict[str, Any]], Any], body: bytes | None = None) -> Path:
         """Write a header and a good step, with one of them changed."""
         which = body or self.step
-        head, base = split(which)
-        plain = json.loads(head)
-        change(plain)
-        text = json.dumps(plain).encode()
-        made = struct.pack("<I", len(text)) + text + which[base:]
+        head = head_of(which)
+        change(head)
+        made = with_head(which, head)
         return self.bodies(made) if body else self.bodies(self.header, made)
 
 

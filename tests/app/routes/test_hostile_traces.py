@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import struct
 import tracemalloc
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 from sizes import first_of, sizes
 from starlette.testclient import TestClient
+from trace_bytes import head_of, record_bodies, sealed_file, trace_file, with_head
 
 from decodescope.app.basis.storage import UNCHECKED
 from decodescope.app.runs import library as shelves
@@ -25,8 +24,7 @@ from decodescope.app.runs.run_service import RunService
 from decodescope.app.runs.upload_check import CheckBudget, UploadVerdict, check_upload
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace import Step, TraceWriter, check, open_trace
-from decodescope.engine.trace.encoding.frame import MAGIC, split
-from decodescope.engine.trace.file.writer import complete_end_record
+from decodescope.engine.trace.encoding.frame import MAGIC
 
 VALUES = (1 << 24, (1 << 53) - 1, 1 << 53, -1, 0, None, "x", [1], {}, float("nan"))
 SIZES = ("n_layers", "n_heads", "n_kv_heads", "head_dim", "d_model", "d_ff", "vocab")
@@ -45,36 +43,25 @@ def example(name: str) -> Path:
 
 def bodies(name: str) -> list[bytes]:
     """The bodies of the records of a shipped example."""
-    data, at = example(name).read_bytes(), len(MAGIC)
-    found = []
-    while at < len(data):
-        (size,) = struct.unpack_from("<I", data, at)
-        found.append(data[at + 8 : at + 8 + size])
-        at += 8 + size
-    return found
+    return record_bodies(example(name).read_bytes())
 
 
 def changed(body: bytes, change: Change) -> bytes:
     """A record with another head."""
-    head, at = split(body)
-    plain = json.loads(head)
-    change(plain)
-    text = json.dumps(plain, separators=(",", ":")).encode()
-    return struct.pack("<I", len(text)) + text + body[at:]
+    head = head_of(body)
+    change(head)
+    return with_head(body, head)
 
 
 def kind_of(body: bytes) -> str:
-    return str(json.loads(split(body)[0])["kind"])
+    return str(head_of(body)["kind"])
 
 
 def sealed(records: list[bytes]) -> bytes:
     """A file of these records, numbered; the hashes of a last end record are right."""
-    rows = [changed(body, lambda head, i=i: head.update(seq=i)) for i, body in enumerate(records)]
-    if rows and kind_of(rows[-1]) == "end":
-        end = complete_end_record(iter(rows[:-1]), None)
-        sums = {"records": len(rows) - 1, "sha256": end.sha256, "content_hash": end.content_hash}
-        rows[-1] = changed(rows[-1], lambda head: head.update(sums))
-    return MAGIC + b"".join(struct.pack("<II", len(x), zlib.crc32(x)) + x for x in rows)
+    return sealed_file(
+        [changed(body, lambda head, i=i: head.update(seq=i)) for i, body in enumerate(records)]
+    )
 
 
 def places(value: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -162,11 +149,11 @@ def test_every_field_of_a_record_is_refused_in_a_sentence_or_costs_little(
     at = next(i for i, body in enumerate(records) if kind_of(body) == kind)
     few = records[: max(2, at + 1)]
     refused = tried = 0
-    fields = [x for x in places(json.loads(split(records[at])[0])) if x[0] not in ("kind", "seq")]
+    fields = [x for x in places(head_of(records[at])) if x[0] not in ("kind", "seq")]
     for place in fields:
         for value in VALUES[tried % every :: every]:
             few[at:] = [changed(records[at], lambda head, p=place, v=value: put(head, p, v))]
-            path.write_bytes(sealed(few) if kind != "end" else MAGIC + framed(few))
+            path.write_bytes(sealed(few) if kind != "end" else trace_file(few))
             said = checked(path)
             tried, refused = tried + 1, refused + bool(said)
             assert "\n" not in said and len(said) < 500 + len(str(path)), (place, value)
@@ -222,7 +209,7 @@ def test_records_in_an_order_that_no_run_writes_end_in_no_error(client: TestClie
     (size,) = struct.unpack_from("<I", data, len(MAGIC))
     at = len(MAGIC) + 8
     first = changed(data[at : at + size], own_run)
-    answer = client.post("/ds/library", content=MAGIC + framed([first]) + data[at + size :])
+    answer = client.post("/ds/library", content=trace_file([first]) + data[at + size :])
     assert answer.status_code in (200, 422), answer.text
     if answer.status_code == 422:
         told = answer.json()["error"]
@@ -231,11 +218,6 @@ def test_records_in_an_order_that_no_run_writes_end_in_no_error(client: TestClie
     assert client.get("/ds/library").status_code == 200
     for route in ROUTES:
         assert client.get(f"/ds/run/{'ab' * 8}{route}").status_code < 500, route
-
-
-def framed(records: list[bytes]) -> bytes:
-    """Records with size and checksum."""
-    return b"".join(struct.pack("<II", len(x), zlib.crc32(x)) + x for x in records)
 
 
 class Clock:
