@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.activity import Activity, count_noun
-from decodescope.engine.core.component import Component
+from decodescope.engine.core.component import Component, param
 from decodescope.engine.core.lazy import lazy
 from decodescope.engine.trace.records.evidence import Telling
 
@@ -212,6 +212,12 @@ def residual_distribution(r: Tensor, q: Tensor | None, x: int) -> Tensor:
         rest = (r - q).clamp_min_(0)
     total = rest.sum()
     return rest.div_(total) if float(total) > 0 else r / r.sum()
+
+
+def next_token_knob() -> Any:
+    """The knob `next_token` of a rule that may take the likeliest token instead of drawing one."""
+    meaning = "how to choose the token after the accepted path: the likeliest, or a draw"
+    return param("likeliest", choices=("likeliest", "drawn"), help=meaning)
 
 
 def verify_tokenwise(

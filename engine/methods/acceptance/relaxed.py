@@ -11,6 +11,7 @@ from decodescope.engine.decoding.bases.acceptance import (
     AcceptanceRule,
     Cursor,
     NotRecordedError,
+    next_token_knob,
     origin_behind,
 )
 from decodescope.engine.decoding.values.chance import Chance
@@ -80,11 +81,7 @@ class Relaxed(AcceptanceRule):
         step=0.05,
         help="a token may be less likely than the best one by at most this probability; 0: only the best",
     )
-    next_token: str = param(
-        "likeliest",
-        choices=("likeliest", "drawn"),
-        help="how to choose the token after the accepted path: the likeliest, or a draw",
-    )
+    next_token: str = next_token_knob()
 
     @property
     def draws_next_token(self) -> bool:

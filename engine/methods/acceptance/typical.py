@@ -7,7 +7,13 @@ import math
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, Cursor, match_greedy, origin_behind
+from decodescope.engine.decoding.bases.acceptance import (
+    AcceptanceRule,
+    Cursor,
+    match_greedy,
+    next_token_knob,
+    origin_behind,
+)
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.decoding.values.draft import ROOT, Draft, Origin, Trial, Verdict
 from decodescope.engine.trace.records.evidence import TARGET, Column, Quantity, Relation, Telling, make_line
@@ -69,11 +75,7 @@ class Typical(AcceptanceRule):
         step=0.01,
         help="acceptance threshold as a multiple of exp(-entropy), as long as it is below epsilon",
     )
-    next_token: str = param(
-        "likeliest",
-        choices=("likeliest", "drawn"),
-        help="how to choose the token after the accepted path: the likeliest, or a draw",
-    )
+    next_token: str = next_token_knob()
 
     @property
     def draws_next_token(self) -> bool:
