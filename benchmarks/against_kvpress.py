@@ -42,7 +42,7 @@ SHARES = (0.5, 0.25, 0.1)
 @dataclass(frozen=True)
 class Pair:
     """A policy of ours and a press of theirs that should keep the same. ours: budget -> knobs;  press: a class;  more: its
-    arguments;  wrapper: class and arguments;  fit: the budget that is compared in the place of the one that was asked for."""
+    arguments;  wrapper: class and arguments;  fit: the budget that is compared instead of the one that was asked for."""
 
     policy: str
     ours: Callable[[int], dict[str, Any]]

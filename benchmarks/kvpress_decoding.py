@@ -56,7 +56,7 @@ def run_peer(folder: Path) -> None:
     model = LlamaForCausalLM(config).eval().float()
     model.save_pretrained(folder / "model")
     text = torch.randperm(997)[None, :LENGTH]
-    torch.bernoulli = lambda p: p  # type: ignore[assignment] # the expected merge in the place of a drawn one
+    torch.bernoulli = lambda p: p  # type: ignore[assignment] # the expected merge instead of a drawn one
     found = {"text": text[0].numpy()}
     for i, (_, press, scorer, more, _, _) in enumerate(CASES):
         sinks = {"n_sink": 4} if scorer == "StreamingLLMPress" else {}

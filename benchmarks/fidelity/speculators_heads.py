@@ -265,7 +265,7 @@ def dense_mask(mask_mod: Any, *, Q_LEN: int, KV_LEN: int, **_: Any) -> Tensor:
 
 @contextmanager
 def given_features(net: Any, features: Tensor) -> Iterator[None]:
-    """In here the net takes `features` [n, d] in the place of what it makes of the states."""
+    """In here the net takes `features` [n, d] instead of what it makes of the states."""
     hook = net.fc.register_forward_hook(lambda *_: features[None])
     try:
         yield

@@ -34,7 +34,7 @@ class FastCoT(PromptCompression):
 
     title = "Fast-CoT (a preview of the answer)"
     source = "Zhang et al. 2023, arXiv:2311.08263, section 3 [details recalled]; passes: Santilli et al. 2023, arXiv:2305.10427"
-    changes: ClassVar[str] = "a guessed preview of the answer stands in the prompt"
+    changes: ClassVar[str] = "a guessed preview of the answer is in the prompt"
 
     preview_tokens: int = param(
         16, low=0, high=256, unit="tokens", help="length of the preview; 0: no preview, and plain decoding"

@@ -33,6 +33,6 @@ def difference_scores(store: LayerStore) -> Tensor:
     keys = upcast_half(store.k)
     scale: Tensor = 1 / keys.norm(dim=-1).clamp(min=1e-12)  # [B, H_kv, n]
     among = scale if (present := store.present_mask) is None else scale * present
-    # the anchor's own length changes no order, and neither does a sum in the place of the mean
+    # the anchor's own length changes no order, and neither does a sum instead of the mean
     anchor = F.normalize((among[:, :, None] @ keys)[:, :, 0], dim=-1)  # [B, H_kv, D]
     return -(keys @ anchor[..., None])[..., 0] * scale
