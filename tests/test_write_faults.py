@@ -136,10 +136,10 @@ def fail_at(writer: Writer, folder: Path, first: int, number: int, half: bool) -
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_fault_at_a_sample_of_writes_keeps_what_was_finished(name: str, tmp_path: Path) -> None:
-    """At the first operation, the last, and three between; at one after half of its bytes."""
+    """At the first operation, the last, and one between; at one after half of its bytes."""
     writer = WRITERS[name]
     old, new, count = contents(writer, tmp_path)
-    for first in sorted({0, 1, count // 3, count // 2, count - 1} & {*range(count)}):
+    for first in sorted({0, count // 2, count - 1} & {*range(count)}):
         number, half = ((errno.ENOSPC, True), (errno.EIO, False))[first % 2]
         found = fail_at(writer, tmp_path / f"at-{first}", first, number, half)
         assert writer.fits(found, old, new), (first, found)

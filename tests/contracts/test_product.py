@@ -33,6 +33,7 @@ FLOORS = {
     "guidance": 165,
     "sampler": 1091,
 }
+COUNT = 8  # tokens of a run
 SHARE = 0.65  # the least share of the pairs of the sample that run
 Tell = Callable[[str], None]
 
@@ -59,7 +60,7 @@ def that_run(parts: Parts, tell: Tell) -> list[Parts]:
     return several
 
 
-def ended(parts: Parts, count: int = 12, **more: Any) -> Session:
+def ended(parts: Parts, count: int = COUNT, **more: Any) -> Session:
     """The run of parts that fit, at its end."""
     session = opened(parts, count, **more)
     assert isinstance(session, Session), session
@@ -69,7 +70,7 @@ def ended(parts: Parts, count: int = 12, **more: Any) -> Session:
 @pytest.mark.parametrize("parts", [*nightly(runs())])
 def test_pair_runs_or_says_why_not(parts: Parts, tell: Tell) -> None:
     for run in map(ended, that_run(parts, tell)):
-        assert len(run.end.tokens) == 12 and run.end.reason == "max_new_tokens"
+        assert len(run.end.tokens) == COUNT and run.end.reason == "max_new_tokens"
         report = check(run.sink)
         assert report.ok, str(report)
 
@@ -124,7 +125,7 @@ def test_every_pair_is_opened_by_the_test_of_one_of_its_kinds() -> None:
 @pytest.mark.parametrize("parts", [*nightly(recorded())])
 def test_level_changes_the_cost_and_never_the_text(parts: Parts, tell: Tell) -> None:
     for one in that_run(parts, tell):
-        runs = [ended(one, 10, level=level, seed=3) for level in ("summary", "decisions", "full")]
+        runs = [ended(one, level=level, seed=3) for level in ("summary", "decisions", "full")]
         assert runs[0].end.tokens == runs[1].end.tokens == runs[2].end.tokens
         shapes = [
             [(s.emitted, s.origins, s.drafted, s.accepted, s.path) for s in run.sink.steps] for run in runs
