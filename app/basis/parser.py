@@ -148,7 +148,9 @@ def build_parser() -> Parser:  # noqa: PLR0915
             "price a pass by the cost model, next to LLM-Viewer's table",
         )
     )
-    sub = command("doctor", "commands.doctor", "doctor", "check the installation and this machine")
+    sub = command(
+        "doctor", "commands.doctor", "doctor", "check the installation and this machine, or examine a draft"
+    )
     sub.add_argument(
         "--port",
         type=int_in_range(1, 65535),
@@ -158,6 +160,15 @@ def build_parser() -> Parser:  # noqa: PLR0915
     )
     _add_data_option(sub)
     _add_json_option(sub)
+    _add_draft_doctor_options(
+        command(
+            "draft",
+            "commands.doctor_draft",
+            "draft",
+            "why a draft is refused: a fault, which one, or a weakness",
+            sub.add_subparsers(dest="way", metavar="draft", parser_class=Parser),
+        )
+    )
 
     ways = command_group("trace", "show what a recorded run holds", "show|check|find|fork|export")
     _add_trace_commands(command, ways)
@@ -987,6 +998,37 @@ def _add_train_options(sub: Parser) -> None:
             help=f"{what} (default: {rate:g})",
         )
     sub.add_argument("--html", metavar="OUT", help="draw the training in one HTML file")
+    _add_device_options(sub, "as torch has it")
+    _add_json_option(sub)
+
+
+def _add_draft_doctor_options(sub: Parser) -> None:
+    sub.add_argument("--model", required=True, metavar="M", help=MODEL)
+    sub.add_argument("--draft", metavar="M", help="the draft model; this or --head")
+    sub.add_argument(
+        "--head",
+        type=name_and_path,
+        metavar="NAME=PATH",
+        help="draft heads of that kind, from a folder or of a hub id",
+    )
+    sub.add_argument(
+        "--allow-pickle", action="store_true", help="read published heads from a pickle file, tensors only"
+    )
+    sub.add_argument(
+        "--prompts",
+        required=True,
+        metavar="FILE",
+        help="one prompt a line, or one JSON object a line in a .jsonl file; labbench: its questions",
+    )
+    for name, low, high, usual, what in (
+        ("--most", 1, 10_000, 16, "prompts that are read, the first of the file"),
+        ("--answer-tokens", 4, 4096, 64, "longest answer"),
+        ("--window", 16, 65536, 1024, "longest prompt and answer together; longer prompts are left out"),
+    ):
+        sub.add_argument(
+            name, type=int_in_range(low, high), default=usual, metavar="N", help=f"{what} (default: {usual})"
+        )
+    sub.add_argument("--out", metavar="OUT", help="write the result to this file, as JSON")
     _add_device_options(sub, "as torch has it")
     _add_json_option(sub)
 

@@ -1,0 +1,213 @@
+"""Experiments: the draft read again with one thing changed, and how much of the overlap that brings back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer
+
+from .places import LogitSample, PairPlaces, overlap_of, read_overlaps
+from .readers import (
+    HeadReader,
+    ListRolledReader,
+    ModelReader,
+    RolledReader,
+    TextReader,
+    describe_rope,
+    rope_choices,
+    with_last_layers,
+    with_rope,
+    with_windows,
+)
+from .texts import DoctorText
+
+SHIFTS = 3  # the most frequent distances between ids that are tried
+SCREENED = 2  # texts on which every reading is tried first
+CONFIRMED = 4  # best readings that are tried on all texts
+SCALES = (0.2, 5.0)  # range of the fitted temperature
+ROUNDS = 24  # of the golden section, which leaves 1e-5 of the range
+
+
+@dataclass(frozen=True)
+class ChangedReading:
+    """A draft that is read with one thing changed. cause: key of the fault that this would repair;  how: in words"""
+
+    cause: str
+    how: str
+    reader: TextReader
+
+
+@dataclass(frozen=True)
+class ExperimentResult:
+    """What a changed reading did: mean overlap on the same answers before and after.
+
+    error: standard error of the difference of the texts' means
+    """
+
+    cause: str
+    how: str
+    before: float
+    after: float
+    error: float
+
+    @property
+    def gain(self) -> float:
+        """How much the overlap grew."""
+        return self.after - self.before
+
+    @property
+    def recovered(self) -> float:
+        """The share of the lost overlap that came back, in [0, 1]."""
+        return max(0.0, self.gain) / max(1 - self.before, 1e-9)
+
+
+def frequent_shifts(places: PairPlaces) -> list[int]:
+    """The most frequent distances from the draft's guess to the target's likeliest id, among the wrong guesses."""
+    wrong = ~places.right
+    shifts, counts = np.unique(places.wanted[wrong] - places.guess[wrong], return_counts=True)
+    order = np.argsort(-counts, kind="stable")[:SHIFTS]
+    return [int(x) for x in shifts[order]]
+
+
+def list_head_readings(reader: HeadReader, places: PairPlaces) -> list[ChangedReading]:
+    """What can be changed of a head: its output ids, the states that it reads, and where its draft vocabulary begins."""
+    rows, decoder, head = _moved_outputs(reader, places), reader.decoder, reader.head
+    swapped = HeadReader(decoder, head, swapped=True)
+    rows.append(ChangedReading("inputs", "embedding and state in the other order", swapped))
+    if head.kind in ("eagle3", "kangaroo"):
+        for shift in (-1, 1):
+            moved = HeadReader(decoder, head, layer_shift=shift)
+            how = f"states taken {abs(shift)} layer {'later' if shift > 0 else 'earlier'}"
+            rows.append(ChangedReading("layers", how, moved))
+    if isinstance(head, Eagle3Layer):
+        for shift in (-1, 1):
+            other = ListRolledReader(reader, head.ids, shift)
+            rows.append(
+                ChangedReading("draft_vocabulary", f"the draft vocabulary (d2t) moved by {shift:+d}", other)
+            )
+    return rows
+
+
+def list_model_readings(draft: Decoder, target: Decoder, places: PairPlaces) -> list[ChangedReading]:
+    """What can be changed of a draft model: ids read and written, rotation, windows, missing layers, the first token."""
+    rows = _moved_outputs(ModelReader(draft), places)
+    for shift in (-1, 1):
+        reads = ModelReader(draft, shift_in=shift)
+        rows.append(ChangedReading("input_ids", f"ids that it reads moved by {shift:+d}", reads))
+        rows.append(
+            ChangedReading(
+                "all_ids",
+                f"ids that it reads moved by {shift:+d}, and back in what it writes",
+                RolledReader(reads, -shift),
+            )
+        )
+    rows.append(ChangedReading("first_token", "the first token read twice", ModelReader(draft, again=True)))
+    for rope in rope_choices(draft.spec, target.spec):
+        cause = "rope_base" if rope == replace(draft.spec.rope, theta=rope.theta) else "rope_scaling"
+        rows.append(
+            ChangedReading(
+                cause, f"rotary positions with {describe_rope(rope)}", ModelReader(with_rope(draft, rope))
+            )
+        )
+    if any(draft.spec.windows):
+        rows.append(
+            ChangedReading(
+                "window", "no sliding window", ModelReader(with_windows(draft, target.spec.windows))
+            )
+        )
+    lacking = target.spec.n_layers - draft.spec.n_layers
+    shape = ("d_model", "n_heads", "n_kv_heads", "head_dim", "d_ff")
+    if lacking > 0 and all(getattr(draft.spec, x) == getattr(target.spec, x) for x in shape):
+        rows.append(
+            ChangedReading(
+                "missing_layers",
+                f"the target's last {lacking} of {target.spec.n_layers} layers put behind its own",
+                ModelReader(with_last_layers(draft, target)),
+            )
+        )
+    return rows
+
+
+def _moved_outputs(reader: TextReader, places: PairPlaces) -> list[ChangedReading]:
+    return [
+        ChangedReading("output_ids", f"ids that it writes moved by {x:+d}", RolledReader(reader, x))
+        for x in frequent_shifts(places)
+    ]
+
+
+def try_readings(
+    target: TextReader,
+    draft: TextReader,
+    changed: Sequence[ChangedReading],
+    texts: Sequence[DoctorText],
+    say: Callable[[str], None] = lambda text: None,
+) -> list[ExperimentResult]:
+    """The results of the readings that help most, on all texts, the best first.
+
+    Every reading is tried on a few texts of different prompts first; the best go on to all.
+    """
+    say(f"reading the draft in {len(changed)} other ways")
+    few = sorted(texts, key=lambda x: -len(x.ids))[:SCREENED]
+    screened = np.nanmean(read_overlaps(target, [x.reader for x in changed], few), 1)
+    best = [changed[i] for i in np.argsort(-screened, kind="stable")[:CONFIRMED]]
+    say(f"trying the best {len(best)} on all {len(texts)} texts")
+    before, *after = read_overlaps(target, [draft, *(x.reader for x in best)], texts)
+    results = [compare_overlaps(x.cause, x.how, before, row) for x, row in zip(best, after, strict=True)]
+    return sorted(results, key=lambda x: -x.after)
+
+
+def compare_overlaps(cause: str, how: str, before: np.ndarray, after: np.ndarray) -> ExperimentResult:
+    """The result of paired means or places, float [n] each; NaN where there is none."""
+    both = np.isfinite(before) & np.isfinite(after)
+    difference = after[both] - before[both]
+    error = float(difference.std(ddof=1) / np.sqrt(len(difference))) if len(difference) > 1 else float("inf")
+    return ExperimentResult(cause, how, float(before[both].mean()), float(after[both].mean()), error)
+
+
+def try_offsets(places: PairPlaces, offsets: Sequence[int]) -> list[ExperimentResult]:
+    """The draft's distributions compared with the target's a place or two away, from the reading as it stands."""
+    rows, centre = places.select(places.answer), offsets.index(0)
+    return [
+        compare_overlaps(
+            "place_shift",
+            f"each distribution held against the target's {abs(o)} place{'s' * (abs(o) > 1)} "
+            f"{'later' if o > 0 else 'earlier'}",
+            rows.shifted[:, centre],
+            rows.shifted[:, k],
+        )
+        for k, o in enumerate(offsets)
+        if o
+    ]
+
+
+def fit_temperature(sample: LogitSample) -> tuple[float, ExperimentResult]:
+    """The scale s that minimises KL(p || q^s), and the overlap before and after; q^s has its logits multiplied by s.
+
+    s below 1: the draft is too sharp, and its temperature 1/s is too low by that factor. The divergence is convex in s, so a
+    golden section finds its minimum.
+    """
+    usable = (sample.q > float("-inf")).all(-1)
+    p, q = (sample.p[usable], sample.q[usable]) if usable.any() else (sample.p, sample.q.clamp(min=-30.0))
+    low, high = SCALES
+    weights = p.exp()
+    fixed = (weights * q).sum(-1)  # cross entropy is -s * fixed + log of the sum of exp(s q)
+
+    def divergence(s: float) -> float:
+        return float(((q * s).logsumexp(-1) - s * fixed).mean())
+
+    golden = (5**0.5 - 1) / 2
+    for _ in range(ROUNDS):
+        left = high - golden * (high - low)
+        right = low + golden * (high - low)
+        if divergence(left) < divergence(right):
+            high = right
+        else:
+            low = left
+    s = (low + high) / 2
+    before = overlap_of(p, q).cpu().numpy()
+    after = overlap_of(p, (q * s).log_softmax(-1)).cpu().numpy()
+    return s, compare_overlaps("temperature", f"its logits multiplied by {s:.2f}", before, after)

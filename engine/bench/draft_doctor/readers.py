@@ -1,0 +1,198 @@
+"""Readers: a draft that reads a whole text at once, as it stands or with one thing changed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from decodescope.engine.core.spec import ModelSpec, Rope
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.heads.base import Head
+from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer, fused_layers
+from decodescope.engine.model.heads.drafting.shift import head_shifts
+from decodescope.engine.model.layers.rope import shared_rope_table
+from decodescope.engine.training.guesses import head_guesses, head_logits
+from decodescope.engine.training.target import DecoderTarget, ModelStates
+
+from .texts import DoctorError
+
+KINDS = (
+    "blockwise",
+    "clover",
+    "eagle",
+    "eagle3",
+    "fspad",
+    "hydra",
+    "kangaroo",
+    "medusa",
+    "mlp_speculator",
+    "parallelspec",
+    "redrafter",
+)  # heads that `head_guesses` reads
+
+
+class TextReader(Protocol):
+    """Reads a text teacher-forced."""
+
+    def read(self, ids: Sequence[int]) -> tuple[int, Tensor]:
+        """The index of the first token that is guessed, and float32 logits [rows, V] of it and of those after it."""
+        ...
+
+
+class ModelReader:
+    """A draft model as it stands. shift_in: is added to the ids that it reads;  again: it reads the first token twice"""
+
+    def __init__(self, decoder: Decoder, shift_in: int = 0, again: bool = False) -> None:
+        self.decoder, self.shift_in, self.again = decoder, shift_in, again
+
+    @torch.inference_mode()
+    def read(self, ids: Sequence[int]) -> tuple[int, Tensor]:
+        """Logits of the tokens 1 to T, the last of which the text does not hold."""
+        top = self.decoder.vocab - 1
+        tokens = [*ids[:1], *ids] if self.again else list(ids)
+        tokens = [min(max(x + self.shift_in, 0), top) for x in tokens]
+        logits = self.decoder.forward(Feed.causal_chain(tokens, 0, self.decoder.device), None)[0].float()
+        return 1, logits[1:] if self.again else logits
+
+
+class HeadReader:
+    """A draft head's first guess: every row gets the text, and the target's states, up to where it guesses.
+
+    layer_shift: how many layers further on the states are taken that a head reads from inside the target
+    swapped: embedding and state change places
+    """
+
+    def __init__(self, decoder: Decoder, head: Head, layer_shift: int = 0, swapped: bool = False) -> None:
+        if head.kind not in KINDS:
+            raise DoctorError(
+                f"The doctor cannot read a head of the kind {head.kind}: give one of {', '.join(KINDS)}."
+            )
+        self.decoder, self.target, self.head = decoder, DecoderTarget(decoder), head
+        self.layer_shift, self.swapped = layer_shift, swapped
+
+    @torch.inference_mode()
+    def read(self, ids: Sequence[int]) -> tuple[int, Tensor]:
+        """Logits of the tokens that it guesses first; ids outside a draft vocabulary get minus infinity."""
+        head, states = self.head, self._states(ids)
+        if isinstance(
+            head, Eagle3Layer
+        ):  # published ones may have several layers, which training does not unroll
+            shift = head_shifts(head.kind)[0]
+            features = head(
+                head.enter(shift.align(states.fused, 0)), shift.align(states.embedded, shift.reads[0])
+            )
+        else:
+            shift, features = head_guesses(head, states)[0]
+        return shift.says, head_logits(self.target, head, features)[0].float()
+
+    def _states(self, ids: Sequence[int]) -> ModelStates:
+        """The target's values for a text, as this head is given them."""
+        head, target = self.head, self.target
+        tokens = torch.tensor([list(ids)], device=target.device)
+        fused = (
+            head.places(target.n_layers) if isinstance(head, Eagle3Layer) else fused_layers(target.n_layers)
+        )
+        early = head.shape.get("layer", 0)
+        inner = {x: self._moved(x) for x in (early, *fused) if x != "final"}
+        states, feature = target.read(tokens, list(inner.values()))
+        at: dict[int | Literal["final"], Tensor] = dict(zip(inner, states, strict=True))
+        at["final"] = feature
+        embedded, feature = target.embed(tokens).float(), feature.float()
+        if head.own_embed is not None:
+            embedded = F.embedding(tokens, head.own_embed).float()
+        if self.swapped:
+            embedded, feature = feature, embedded
+        return ModelStates(
+            tokens, embedded, at[early].float(), feature, torch.cat([at[x] for x in fused], -1).float()
+        )
+
+    def _moved(self, layer: int) -> int:
+        return min(max(layer + self.layer_shift, 0), self.target.n_layers - 1)
+
+
+class RolledReader:
+    """Another reader whose output ids are all moved by `shift`."""
+
+    def __init__(self, inner: TextReader, shift: int) -> None:
+        self.inner, self.shift = inner, shift
+
+    def read(self, ids: Sequence[int]) -> tuple[int, Tensor]:
+        """Its logits; what it says of id x counts for id x + shift."""
+        first, logits = self.inner.read(ids)
+        return first, logits.roll(self.shift, -1)
+
+
+class ListRolledReader:
+    """A head whose draft vocabulary is read `shift` entries further on."""
+
+    def __init__(self, inner: TextReader, kept: Tensor, shift: int) -> None:
+        self.inner, self.kept, self.shift = inner, kept, shift
+
+    def read(self, ids: Sequence[int]) -> tuple[int, Tensor]:
+        """Its logits; what it says of entry k of the draft vocabulary counts for entry k + shift."""
+        first, logits = self.inner.read(ids)
+        moved = logits.new_full(logits.shape, float("-inf"))
+        moved[:, self.kept.roll(-self.shift)] = logits[:, self.kept]
+        return first, moved
+
+
+def with_rope(decoder: Decoder, rope: Rope) -> Decoder:
+    """The same model, with shared weights, whose positions are rotated by `rope`."""
+    other = copy.copy(decoder)
+    other.spec = replace(decoder.spec, rope=rope)
+    other.rope = shared_rope_table(rope, decoder.spec.max_positions, decoder.dtype, decoder.device)
+    other.local_rope = other.rope if decoder.spec.local_rope is None else decoder.local_rope
+    return other
+
+
+def with_windows(decoder: Decoder, windows: tuple[int | None, ...]) -> Decoder:
+    """The same model, with shared weights, whose layers see that far back; none: everything."""
+    other = copy.copy(decoder)
+    other.spec = replace(decoder.spec, windows=windows)
+    return other
+
+
+def with_last_layers(decoder: Decoder, target: Decoder) -> Decoder:
+    """The draft with the target's last layers behind its own, as many as it lacks."""
+    other = copy.copy(decoder)
+    other.layers = [*decoder.layers, *target.layers[len(decoder.layers) :]]
+    other.spec = replace(decoder.spec, n_layers=len(other.layers))
+    return other
+
+
+def rope_choices(own: ModelSpec, target: ModelSpec) -> list[Rope]:
+    """Other rotations that a draft may have been trained with: the target's, other bases, other scalings, no scaling."""
+    rope, plain = own.rope, Rope(own.rope.theta, own.rope.dim)
+    if rope.kind == "longrope":
+        return []
+    theirs = replace(target.rope, dim=rope.dim) if target.rope.kind != "longrope" else plain
+    bases = [1e4, 1e5, 5e5, 1e6, rope.theta / 10, rope.theta / 4, rope.theta * 4, rope.theta * 10]
+    choices = [theirs, plain, *(replace(rope, theta=x) for x in bases)]
+    for factor in (2.0, 4.0, 8.0):
+        choices.append(replace(plain, kind="linear", factor=factor))
+        long = own.max_positions / factor if own.max_positions / factor >= 64 else own.max_positions
+        amplitude = 0.1 * float(torch.tensor(factor).log()) + 1
+        choices.append(
+            replace(plain, kind="yarn", factor=factor, original_positions=int(long), amplitude=amplitude)
+        )
+    return [x for x in dict.fromkeys(choices) if x != rope]
+
+
+def describe_rope(rope: Rope) -> str:
+    """A rotation in a few words."""
+    scaling = "no scaling" if rope.kind == "default" else f"{rope.kind} scaling by {rope.factor:g}"
+    return f"base {rope.theta:g}, {scaling}"
+
+
+def align_vocabulary(logits: Tensor, vocabulary: int) -> Tensor:
+    """Log-probabilities [rows, vocabulary] of logits [rows, V]: ids that are lacking get minus infinity."""
+    logp = logits.log_softmax(-1)
+    lacking = vocabulary - logp.shape[-1]
+    return F.pad(logp, (0, lacking), value=float("-inf")) if lacking > 0 else logp[:, :vocabulary]

@@ -1,0 +1,68 @@
+"""Texts for the draft doctor: the target's own greedy answers, with and without the chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.methods.samplers.greedy import Greedy
+from decodescope.engine.session.batch.decode import BatchSettings, decode_batch
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.run import encode_text_or_ids
+from decodescope.engine.session.session import stop_condition
+
+SHORTEST = 4  # tokens of an answer that can be examined
+
+
+class DoctorError(Refusal):
+    """A draft cannot be examined so. One sentence."""
+
+
+@dataclass(frozen=True)
+class DoctorText:
+    """A prompt and the target's greedy answer, as ids. start: tokens of the prompt;  chat: went through the chat template"""
+
+    ids: list[int]
+    start: int
+    chat: bool
+
+
+def encode_prompts(model: Model, prompts: Sequence[str | Sequence[int]]) -> list[tuple[list[int], bool]]:
+    """The ids of every prompt, and whether they come from the chat template.
+
+    A text is read twice where the model has a template: as it is, and as a user's turn. Ids are taken as they are. Raises
+    ParamError, MethodError.
+    """
+    rows: list[tuple[list[int], bool]] = []
+    for prompt in prompts:
+        rows.append((encode_text_or_ids(model, prompt), False))
+        if isinstance(prompt, str) and model.tokenizer is not None and model.tokenizer.has_chat:
+            rows.append((encode_text_or_ids(model, prompt, chat=True), True))
+    return rows
+
+
+def write_texts(
+    model: Model, prompts: Sequence[str | Sequence[int]], answer_tokens: int, window: int
+) -> list[DoctorText]:
+    """The target's greedy answers, `answer_tokens` long at most, to the prompts that leave room for them in `window` tokens.
+
+    Raises DoctorError if no answer is long enough to be examined, MethodError for a prompt that cannot be read.
+    """
+    room = min(window, model.spec.max_positions) - answer_tokens
+    rows = [(ids, chat) for ids, chat in encode_prompts(model, prompts) if 0 < len(ids) <= room]
+    settings = BatchSettings(Greedy(), stop_condition(model, None, []), max_new=answer_tokens)
+    batch = decode_batch(model, [ids for ids, _ in rows], settings)
+    if batch.fault is not None:
+        raise DoctorError(f"The answers could not be written ({batch.fault}): give fewer or shorter prompts.")
+    texts = [
+        DoctorText([*ids, *answer.tokens], len(ids), chat)
+        for (ids, chat), answer in zip(rows, batch.texts, strict=True)
+        if len(answer.tokens) >= SHORTEST
+    ]
+    if not texts:
+        raise DoctorError(
+            f"No prompt of at most {room} tokens got an answer of {SHORTEST} tokens or more, so there is nothing to "
+            "examine: give other prompts, or a larger window."
+        )
+    return texts

@@ -1,0 +1,112 @@
+"""The draft doctor: what it measures of a pair, and that it names a fault that was put in."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import toys
+
+from decodescope.app.commands.doctor_draft import examination_text
+from decodescope.engine.bench.draft_doctor.examination import DraftExamination, examine_draft
+from decodescope.engine.bench.draft_doctor.experiments import fit_temperature
+from decodescope.engine.bench.draft_doctor.places import LogitSample, read_places
+from decodescope.engine.bench.draft_doctor.readers import ModelReader
+from decodescope.engine.bench.draft_doctor.signatures import CHECKS, find_change
+from decodescope.engine.bench.draft_doctor.texts import DoctorError, DoctorText
+from decodescope.engine.model.forward.decoder import Decoder
+
+Change = Callable[[Decoder], Decoder]
+TARGET = toys.target(torch.float32, toys.LIVELY)
+NOISY = toys.noisy_decoder(TARGET.decoder, 0.02)
+
+
+def rebuilt(**parts: object) -> Decoder:
+    """The noisy draft with other parts."""
+    names = ("spec", "embed", "layers", "norm", "head")
+    return Decoder(**{x: parts.get(x, getattr(NOISY, x)) for x in names})  # type: ignore[arg-type] # by name
+
+
+def examine(draft: Decoder) -> DraftExamination:
+    """The doctor on a toy's texts."""
+    other = replace(TARGET, name="toy draft", spec=draft.spec, decoder=draft)
+    return examine_draft(TARGET, other, toys.prompts(6), answer_tokens=24, window=48)
+
+
+BROKEN: dict[str, tuple[str, Callable[[], Decoder]]] = {
+    "doubled": ("temperature", lambda: rebuilt(norm=NOISY.norm * 3)),
+    "halved": ("temperature", lambda: rebuilt(norm=NOISY.norm / 3)),
+    "ids": ("output_ids", lambda: rebuilt(head=NOISY.head.roll(1, 0))),
+    "embedding": ("input_ids", lambda: rebuilt(embed=NOISY.embed.roll(1, 0))),
+    "overflow": ("not_finite", lambda: rebuilt(norm=NOISY.norm * float("inf"))),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_fault_that_was_put_in_is_named_first(fault: str) -> None:
+    cause, make = BROKEN[fault]
+    seen = examine(make())
+    first = seen.findings[0]
+    assert first.cause == cause, [(x.cause, x.certainty, x.evidence) for x in seen.findings]
+    certainties = [x.certainty for x in seen.findings]
+    assert certainties == sorted(certainties, reverse=True)
+
+
+def test_a_draft_that_is_only_noisy_is_called_neither_broken_nor_nothing() -> None:
+    seen = examine(NOISY)
+    assert [x.cause for x in seen.findings] in (["healthy"], ["weak"])
+    record = json.loads(json.dumps(seen.record(), allow_nan=False))
+    assert sum(x["share"] for x in record["ranks"]) == pytest.approx(1)
+    centre = next(x for x in record["by_offset"] if x["offset"] == 0)
+    assert centre["agree"] == pytest.approx(record["top1"])
+    assert centre["overlap"] == pytest.approx(record["overlap"])
+    words = examination_text(record)
+    assert CHECKS[seen.findings[0].cause][0] in words and "position in the text" in words
+
+
+def test_a_place_is_what_both_say_after_the_text_before_it() -> None:
+    """A row of the one pass over a text equals a pass over the text up to there; the overlap is summed by hand."""
+    ids, start = toys.prompts(1, 14)[0], 9
+    places, _ = read_places(ModelReader(TARGET.decoder), ModelReader(NOISY), [DoctorText(ids, start, False)])
+    assert places.index.tolist() == [*range(1, 14)] and places.answer.sum() == 14 - start
+    assert places.token.tolist() == ids[1:]
+    for k in (0, 5, 12):
+        p, q = (
+            ModelReader(x).read(ids[: k + 1])[1][-1].softmax(-1).tolist() for x in (TARGET.decoder, NOISY)
+        )
+        assert places.overlap[k] == pytest.approx(sum(map(min, p, q)), abs=1e-5)
+        order = sorted(range(len(q)), key=lambda x: -q[x])
+        assert places.rank[k] == order.index(p.index(max(p))) + 1
+        assert places.guess[k] == order[0] and places.q_guess[k] == pytest.approx(max(q), abs=1e-5)
+
+
+@pytest.mark.parametrize("hot", [0.5, 1.0, 1.9])
+def test_the_fitted_scale_undoes_a_temperature(hot: float) -> None:
+    logits = torch.randn(64, 40, generator=torch.Generator().manual_seed(0)) * 2
+    s, result = fit_temperature(LogitSample(logits.log_softmax(-1), (logits * hot).log_softmax(-1)))
+    assert s == pytest.approx(1 / hot, rel=1e-2)
+    assert result.after == pytest.approx(1, abs=1e-2)
+
+
+def test_a_cliff_is_found_where_it_is_and_none_where_there_is_none() -> None:
+    chance = random.Random(0)
+    index = np.array([i for _ in range(4) for i in range(100)])
+    noise = np.array([chance.uniform(-0.1, 0.1) for _ in index])
+    change = find_change(np.where(index < 60, 0.9, 0.3) + noise, index)
+    assert change is not None and change[0] == 60
+    assert change[1] == pytest.approx(0.9, abs=0.02) and change[2] == pytest.approx(0.3, abs=0.02)
+    flat = find_change(0.5 + noise, index)
+    assert flat is not None and flat[1] - flat[2] < 0.1
+    assert find_change(noise[:10], index[:10]) is None
+
+
+def test_what_cannot_be_examined_is_refused_in_one_sentence() -> None:
+    with pytest.raises(DoctorError, match="no draft head nothing"):
+        examine_draft(TARGET, "nothing", toys.prompts(2))
+    with pytest.raises(DoctorError, match="nothing to examine"):
+        examine_draft(TARGET, replace(TARGET), toys.prompts(2, 40), answer_tokens=8, window=16)
