@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from decodescope.app.commands.doctor_draft import examination_text
 from decodescope.engine.bench.draft_doctor.examination import DraftExamination, examine_draft
 from decodescope.engine.bench.draft_doctor.experiments import fit_temperature
 from decodescope.engine.bench.draft_doctor.places import LogitSample, read_places
-from decodescope.engine.bench.draft_doctor.readers import ModelReader
+from decodescope.engine.bench.draft_doctor.readers import HeadReader, ModelReader
 from decodescope.engine.bench.draft_doctor.signatures import CHECKS, find_change
 from decodescope.engine.bench.draft_doctor.texts import DoctorError, DoctorText
 from decodescope.engine.model.forward.decoder import Decoder
@@ -110,3 +111,15 @@ def test_what_cannot_be_examined_is_refused_in_one_sentence() -> None:
         examine_draft(TARGET, "nothing", toys.prompts(2))
     with pytest.raises(DoctorError, match="nothing to examine"):
         examine_draft(TARGET, replace(TARGET), toys.prompts(2, 40), answer_tokens=8, window=16)
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa", "kangaroo"])
+def test_a_head_that_learnt_nothing_is_read_where_it_guesses_and_not_called_healthy(kind: str) -> None:
+    decoder = copy.copy(TARGET.decoder)
+    head = toys.heads(kind, decoder.spec.d_model)
+    decoder.heads = {kind: head}
+    ids = toys.prompts(1, 12)[0]
+    first, logits = HeadReader(decoder, head).read(ids)
+    assert first == (1 if kind == "kangaroo" else 2) and len(logits) >= len(ids) - first
+    seen = examine_draft(replace(TARGET, decoder=decoder), kind, toys.prompts(3), answer_tokens=16, window=32)
+    assert "healthy" not in [x.cause for x in seen.findings]

@@ -9,6 +9,7 @@ import numpy as np
 
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer
+from decodescope.engine.model.heads.drafting.shift import head_shifts
 
 from .places import LogitSample, PairPlaces, overlap_of, read_overlaps
 from .readers import (
@@ -76,9 +77,10 @@ def frequent_shifts(places: PairPlaces) -> list[int]:
 def list_head_readings(reader: HeadReader, places: PairPlaces) -> list[ChangedReading]:
     """What can be changed of a head: its output ids, the states that it reads, and where its draft vocabulary begins."""
     rows, decoder, head = _moved_outputs(reader, places), reader.decoder, reader.head
-    swapped = HeadReader(decoder, head, swapped=True)
-    rows.append(ChangedReading("inputs", "embedding and state in the other order", swapped))
-    if head.kind in ("eagle3", "kangaroo"):
+    if head_shifts(head.kind)[0].reads and not isinstance(head, Eagle3Layer):
+        swapped = HeadReader(decoder, head, swapped=True)
+        rows.append(ChangedReading("inputs", "embedding and state in the other order", swapped))
+    if isinstance(head, Eagle3Layer) or "layer" in head.shape:
         for shift in (-1, 1):
             moved = HeadReader(decoder, head, layer_shift=shift)
             how = f"states taken {abs(shift)} layer {'later' if shift > 0 else 'earlier'}"

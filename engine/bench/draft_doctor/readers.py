@@ -17,25 +17,12 @@ from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.base import Head
 from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer, fused_layers
 from decodescope.engine.model.heads.drafting.shift import head_shifts
+from decodescope.engine.model.heads.drafting.slot_tokens import SlotTokens
 from decodescope.engine.model.layers.rope import shared_rope_table
 from decodescope.engine.training.guesses import head_guesses, head_logits
 from decodescope.engine.training.target import DecoderTarget, ModelStates
 
 from .texts import DoctorError
-
-KINDS = (
-    "blockwise",
-    "clover",
-    "eagle",
-    "eagle3",
-    "fspad",
-    "hydra",
-    "kangaroo",
-    "medusa",
-    "mlp_speculator",
-    "parallelspec",
-    "redrafter",
-)  # heads that `head_guesses` reads
 
 
 class TextReader(Protocol):
@@ -70,9 +57,13 @@ class HeadReader:
     """
 
     def __init__(self, decoder: Decoder, head: Head, layer_shift: int = 0, swapped: bool = False) -> None:
-        if head.kind not in KINDS:
+        try:
+            head_shifts(head.kind)
+        except ValueError as error:
+            raise DoctorError(f"The doctor cannot read this head: {error}") from None
+        if isinstance(head, SlotTokens):
             raise DoctorError(
-                f"The doctor cannot read a head of the kind {head.kind}: give one of {', '.join(KINDS)}."
+                f"The doctor cannot read a head of the kind {head.kind}, whose tokens the target reads: give another."
             )
         self.decoder, self.target, self.head = decoder, DecoderTarget(decoder), head
         self.layer_shift, self.swapped = layer_shift, swapped
