@@ -86,6 +86,19 @@ def test_a_place_is_what_both_say_after_the_text_before_it() -> None:
         assert places.guess[k] == order[0] and places.q_guess[k] == pytest.approx(max(q), abs=1e-5)
 
 
+def test_the_places_of_two_texts_are_those_of_each() -> None:
+    texts = [DoctorText(ids, start, False) for ids, start in zip(toys.prompts(2, 12), (4, 9), strict=True)]
+    readers = ModelReader(TARGET.decoder), ModelReader(NOISY)
+    both, sample = read_places(*readers, texts)
+    alone = [read_places(*readers, [x])[0] for x in texts]
+    assert both.token.tolist() == [*texts[0].ids[1:], *texts[1].ids[1:]]
+    for name in ("overlap", "answer", "guess", "shifted"):
+        np.testing.assert_array_equal(
+            getattr(both, name), np.concatenate([getattr(x, name) for x in alone]), name
+        )
+    assert len(sample.p) == both.answer.sum() == 8 + 3
+
+
 @pytest.mark.parametrize("hot", [0.5, 1.0, 1.9])
 def test_the_fitted_scale_undoes_a_temperature(hot: float) -> None:
     logits = torch.randn(64, 40, generator=torch.Generator().manual_seed(0)) * 2

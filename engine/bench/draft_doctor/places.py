@@ -90,8 +90,8 @@ def read_places(
         kept = slice(max(0, text.start - first), None, every)
         ps.append(p[kept])
         qs.append(q[kept])
-    columns = zip(*((getattr(x, f.name) for f in fields(PairPlaces)) for x in tables), strict=True)
-    return PairPlaces(*(np.concatenate(x) for x in columns)), LogitSample(torch.cat(ps), torch.cat(qs))
+    columns = [np.concatenate([getattr(table, x.name) for table in tables]) for x in fields(PairPlaces)]
+    return PairPlaces(*columns), LogitSample(torch.cat(ps), torch.cat(qs))
 
 
 def read_pair(target: TextReader, draft: TextReader, text: DoctorText) -> tuple[Tensor, Tensor, int, Tensor]:
