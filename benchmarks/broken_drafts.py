@@ -25,6 +25,7 @@ from decodescope.engine.core.spec import Rope
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.base import Head, HeadLinear
+from decodescope.engine.model.layers.matrix import unpack
 from decodescope.engine.session.load import Model
 from decodescope.testing.toys import noisy_decoder
 
@@ -137,7 +138,10 @@ def break_head(kind: str, change: Callable[[Any], Head]) -> Callable[[Model], tu
 
     def make(model: Model) -> tuple[Model, str]:
         decoder = copy.copy(model.decoder)
-        decoder.heads = {**model.decoder.heads, kind: change(copy.deepcopy(model.decoder.heads[kind]))}
+        decoder.heads = {
+            **model.decoder.heads,
+            kind: change(model.decoder.heads[kind].copy_to(dtype=torch.float32)),
+        }
         return replace(model, decoder=decoder), kind
 
     return make
@@ -148,11 +152,15 @@ def move_d2t(shift: int) -> Callable[[Model], tuple[Model, str]]:
 
     def make(model: Model) -> tuple[Model, str]:
         def change(head: Any) -> Head:
-            table = model.decoder.to(dtype=torch.float32).head[head.ids]
+            moved = (head.ids + shift) % len(head.mask)
+            table = unpack(model.decoder.head)[head.ids][
+                moved.argsort()
+            ]  # a head keeps its rows in the order of ids
             words = HeadLinear(table.shape[1], table.shape[0], bias=False)
             words.weight = nn.Parameter(table.float(), requires_grad=False)
             head.words = nn.ModuleList([words])
-            head.mask = head.mask.roll(shift)
+            head.mask = head.mask.clone()  # a copy of a head shares its tensors
+            head.set_draft_vocabulary(moved.tolist())
             return head
 
         return break_head("eagle3", change)(model)
@@ -183,7 +191,7 @@ CASES = (
     Case("logits halved", ("temperature",), break_model(lambda x: rebuild(x, norm=x.norm * 0.5))),
     Case("logits doubled", ("temperature",), break_model(lambda x: rebuild(x, norm=x.norm * 2))),
     Case(
-        "rope base wrong", ("rope_base",), break_model(lambda x: set_rope(x, replace(x.spec.rope, theta=2e3)))
+        "rope base wrong", ("rope_base",), break_model(lambda x: set_rope(x, replace(x.spec.rope, theta=1e6)))
     ),
     Case(
         "linear scaling wrong",

@@ -102,9 +102,10 @@ def test_the_places_of_two_texts_are_those_of_each() -> None:
 @pytest.mark.parametrize("hot", [0.5, 1.0, 1.9])
 def test_the_fitted_scale_undoes_a_temperature(hot: float) -> None:
     logits = torch.randn(64, 40, generator=torch.Generator().manual_seed(0)) * 2
-    s, result = fit_temperature(LogitSample(logits.log_softmax(-1), (logits * hot).log_softmax(-1)))
-    assert s == pytest.approx(1 / hot, rel=1e-2)
-    assert result.after == pytest.approx(1, abs=1e-2)
+    fit = fit_temperature(LogitSample(logits.log_softmax(-1), (logits * hot).log_softmax(-1)))
+    assert fit.scale == pytest.approx(1 / hot, rel=1e-2)
+    assert fit.result.after == pytest.approx(1, abs=1e-2)
+    assert fit.kl_after == pytest.approx(0, abs=1e-4) and (fit.kl_before > 0.05) is (hot != 1)
 
 
 def test_a_cliff_is_found_where_it_is_and_none_where_there_is_none() -> None:

@@ -96,12 +96,12 @@ def examine_texts(
     else:
         changed = list_model_readings(reader.decoder, model.decoder, places)
     results = try_readings(target, reader, changed, texts, say)
-    s, fitted = fit_temperature(sample)
-    results += [*try_offsets(places, OFFSETS), fitted]
+    fit = fit_temperature(sample)
+    results += [*try_offsets(places, OFFSETS), fit.result]
     results.sort(key=lambda x: -x.after)
     classes = token_classes(model, places, texts)
-    findings = name_causes(places, results, classes, lambda at: _read_afresh(target, reader, texts, at))
-    figures = {**measure_pair(places, classes), "temperature_scale": s, "texts": len(texts)}
+    findings = name_causes(places, results, classes, lambda at: _read_afresh(target, reader, texts, at), fit)
+    figures = {**measure_pair(places, classes), "temperature_scale": fit.scale, "texts": len(texts)}
     name = draft.name if isinstance(draft, Model) else f"head {draft}"
     return DraftExamination(model.name, name, tuple(findings), tuple(results), figures)
 

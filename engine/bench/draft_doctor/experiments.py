@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer
@@ -64,6 +65,16 @@ class ExperimentResult:
     def recovered(self) -> float:
         """The share of the lost overlap that came back, in [0, 1]."""
         return max(0.0, self.gain) / max(1 - self.before, 1e-9)
+
+
+@dataclass(frozen=True)
+class TemperatureFit:
+    """scale: s that minimises KL(p || q^s);  kl_before, kl_after: nats at s = 1 and there;  result: of the overlap"""
+
+    scale: float
+    kl_before: float
+    kl_after: float
+    result: ExperimentResult
 
 
 def frequent_shifts(places: PairPlaces) -> list[int]:
@@ -186,8 +197,8 @@ def try_offsets(places: PairPlaces, offsets: Sequence[int]) -> list[ExperimentRe
     ]
 
 
-def fit_temperature(sample: LogitSample) -> tuple[float, ExperimentResult]:
-    """The scale s that minimises KL(p || q^s), and the overlap before and after; q^s has its logits multiplied by s.
+def fit_temperature(sample: LogitSample) -> TemperatureFit:
+    """Fit the scale s that minimises KL(p || q^s), and compare the overlap; q^s has its logits multiplied by s.
 
     s below 1: the draft is too sharp, and its temperature 1/s is too low by that factor. The divergence is convex in s, so a
     golden section finds its minimum.
@@ -212,4 +223,6 @@ def fit_temperature(sample: LogitSample) -> tuple[float, ExperimentResult]:
     s = (low + high) / 2
     before = overlap_of(p, q).cpu().numpy()
     after = overlap_of(p, (q * s).log_softmax(-1)).cpu().numpy()
-    return s, compare_overlaps("temperature", f"its logits multiplied by {s:.2f}", before, after)
+    result = compare_overlaps("temperature", f"its logits multiplied by {s:.2f}", before, after)
+    entropy = -float(torch.where(weights > 0, weights * p, torch.zeros_like(p)).sum(-1).mean())
+    return TemperatureFit(s, divergence(1.0) - entropy, divergence(s) - entropy, result)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .experiments import ExperimentResult
+from .experiments import ExperimentResult, TemperatureFit
 from .places import PairPlaces
 
 LEAST_GAIN = 0.04  # of the overlap that names a cause
@@ -17,7 +17,12 @@ LEAST_Z = 3.0  # standard errors
 SURE = 0.9  # probability from which a guess is sure
 REFUSED = 0.01  # probability of the target below which a sure guess is plainly wrong
 HEALTHY = 0.6  # overlap from which a draft without a fault is called healthy
+SCALE = (
+    1.67  # factor of the logits from which a draft is called too sharp or too flat for its divergence alone
+)
+LESS_KL = 1 / 3  # share of the divergence that this factor takes away
 GAP = 0.3  # of the overlap between a class of tokens and the others
+TEMPLATE_GAP = 0.15  # the same between plain prompts and the template, whose answers differ by themselves
 LEAST_PLACES = 20  # of a class, or on either side of a cliff
 
 CHECKS: dict[str, tuple[str, str]] = {
@@ -131,6 +136,7 @@ def name_causes(
     experiments: Sequence[ExperimentResult],
     classes: Mapping[str, np.ndarray],
     fresh: Callable[[int], tuple[float, float] | None] = lambda position: None,
+    fit: TemperatureFit | None = None,
 ) -> list[DraftFinding]:
     """The causes that the evidence speaks for, the most certain first; at least one, which may be "weak" or "healthy".
 
@@ -143,6 +149,8 @@ def name_causes(
         findings += _find_cliff(places, fresh)
         findings += _find_template(answers)
         findings += _find_classes(answers, {name: x[places.answer] for name, x in classes.items()})
+    if fit is not None and not any(x.cause == "temperature" for x in findings):
+        findings += _find_scale(fit)
     findings += _find_wiring(answers)
     findings.sort(key=lambda x: -x.certainty)
     return findings or [_judge_strength(answers)]
@@ -178,6 +186,21 @@ def _find_repairs(experiments: Sequence[ExperimentResult]) -> Iterator[DraftFind
                 after=x.after,
                 z=z,
             )
+
+
+def _find_scale(fit: TemperatureFit) -> Iterator[DraftFinding]:
+    """A temperature that hardly changes the overlap here, because the target is sure, but the divergence."""
+    less = 1 - fit.kl_after / max(fit.kl_before, 1e-9)
+    if fit.result.before >= HEALTHY and max(fit.scale, 1 / fit.scale) >= SCALE and less >= LESS_KL:
+        yield make_finding(
+            "temperature",
+            0.5 * less,
+            f"With {fit.result.how} the divergence is {fit.kl_after:.2f} nats; as it stands it is {fit.kl_before:.2f}. "
+            f"The overlap goes from {fit.result.before:.0%} to {fit.result.after:.0%}.",
+            scale=fit.scale,
+            kl_before=fit.kl_before,
+            kl_after=fit.kl_after,
+        )
 
 
 def find_change(values: np.ndarray, index: np.ndarray) -> tuple[int, float, float, float] | None:
@@ -233,7 +256,7 @@ def _find_template(places: PairPlaces) -> Iterator[DraftFinding]:
         return
     gap = float(raw.mean() - chat.mean())
     z = gap / max(float(np.sqrt(chat.var() / len(chat) + raw.var() / len(raw))), 1e-9)
-    if gap >= 0.1 and z >= LEAST_Z and raw.mean() >= HEALTHY:
+    if gap >= TEMPLATE_GAP and z >= LEAST_Z and raw.mean() >= HEALTHY:
         yield make_finding(
             "template",
             min(0.9, certainty_of(z, gap / max(1e-9, 1 - float(chat.mean())))),
