@@ -19,9 +19,12 @@ from .experiments import (
     frequent_shifts,
     list_head_readings,
     list_model_readings,
+    try_first_token,
     try_offsets,
     try_readings,
+    try_steps,
 )
+from .pair_checks import compare_files
 from .places import OFFSETS, PairPlaces, read_overlaps, read_places
 from .readers import HeadReader, ModelReader, TextReader
 from .signatures import DraftFinding, name_causes
@@ -98,9 +101,19 @@ def examine_texts(
     results = try_readings(target, reader, changed, texts, say)
     fit = fit_temperature(sample)
     results += [*try_offsets(places, OFFSETS), fit.result]
+    if isinstance(reader, ModelReader):
+        say("reading the draft in steps")
+        results += [
+            x for x in (try_first_token(target, reader, texts), try_steps(target, reader, texts)) if x
+        ]
     results.sort(key=lambda x: -x.after)
     classes = token_classes(model, places, texts)
-    findings = name_causes(places, results, classes, lambda at: _read_afresh(target, reader, texts, at), fit)
+    differences = compare_files(
+        model, draft if isinstance(draft, Model) else model.decoder.heads[draft], texts
+    )
+    findings = name_causes(
+        places, results, classes, lambda at: _read_afresh(target, reader, texts, at), fit, differences
+    )
     figures = {**measure_pair(places, classes), "temperature_scale": fit.scale, "texts": len(texts)}
     name = draft.name if isinstance(draft, Model) else f"head {draft}"
     return DraftExamination(model.name, name, tuple(findings), tuple(results), figures)

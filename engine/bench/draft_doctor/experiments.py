@@ -10,19 +10,23 @@ import torch
 
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer
-from decodescope.engine.model.heads.drafting.shift import head_shifts
 
-from .places import LogitSample, PairPlaces, overlap_of, read_overlaps
+from .places import LogitSample, PairPlaces, finite_logits, overlap_of, read_overlaps
 from .readers import (
     HeadReader,
     ListRolledReader,
     ModelReader,
     RolledReader,
+    StepReader,
     TextReader,
+    align_vocabulary,
     describe_rope,
     rope_choices,
+    with_head_base,
+    with_head_flag,
     with_last_layers,
     with_rope,
+    with_swapped_inputs,
     with_windows,
 )
 from .texts import DoctorText
@@ -32,6 +36,13 @@ SCREENED = 2  # texts on which every reading is tried first
 CONFIRMED = 4  # best readings that are tried on all texts
 SCALES = (0.2, 5.0)  # range of the fitted temperature
 ROUNDS = 24  # of the golden section, which leaves 1e-5 of the range
+EARLY = 8  # tokens at the beginning of a text, where a first token that is missing shows most
+STEPS = 24  # of a text that is read in steps
+BASES = (1e4, 1e5, 5e5, 1e6)  # of rotary positions, as models have them
+FLAGS = {  # of EAGLE-3 heads, without tensors of their own
+    "norm_before_residual": "the attention's output added to the state {not}normed",
+    "norm_output": "the output fed back {not}normed",
+}
 
 
 @dataclass(frozen=True)
@@ -88,15 +99,24 @@ def frequent_shifts(places: PairPlaces) -> list[int]:
 def list_head_readings(reader: HeadReader, places: PairPlaces) -> list[ChangedReading]:
     """What can be changed of a head: its output ids, the states that it reads, and where its draft vocabulary begins."""
     rows, decoder, head = _moved_outputs(reader, places), reader.decoder, reader.head
-    if head_shifts(head.kind)[0].reads and not isinstance(head, Eagle3Layer):
-        swapped = HeadReader(decoder, head, swapped=True)
-        rows.append(ChangedReading("inputs", "embedding and state in the other order", swapped))
+    if (exchanged := with_swapped_inputs(head)) is not None:
+        how = "embedding and state in the other order"
+        rows.append(ChangedReading("inputs", how, HeadReader(decoder, exchanged)))
     if isinstance(head, Eagle3Layer) or "layer" in head.shape:
         for shift in (-1, 1):
             moved = HeadReader(decoder, head, layer_shift=shift)
             how = f"states taken {abs(shift)} layer {'later' if shift > 0 else 'earlier'}"
             rows.append(ChangedReading("layers", how, moved))
+    if theta := head.shape.get("theta"):
+        for base in dict.fromkeys((decoder.spec.rope.theta, *BASES)):
+            if base != theta:
+                other = HeadReader(decoder, with_head_base(head, base))
+                rows.append(ChangedReading("rope_base", f"rotary positions with base {base:g}", other))
     if isinstance(head, Eagle3Layer):
+        for key, words in FLAGS.items():
+            how = words.replace("{not}", "not " if head.shape[key] else "")
+            flipped = HeadReader(decoder, with_head_flag(head, key))
+            rows.append(ChangedReading("norms", f"{key} = {1 - head.shape[key]}, {how}", flipped))
         for shift in (-1, 1):
             other = ListRolledReader(reader, head.ids, shift)
             rows.append(
@@ -106,7 +126,7 @@ def list_head_readings(reader: HeadReader, places: PairPlaces) -> list[ChangedRe
 
 
 def list_model_readings(draft: Decoder, target: Decoder, places: PairPlaces) -> list[ChangedReading]:
-    """What can be changed of a draft model: ids read and written, rotation, windows, missing layers, the first token."""
+    """What can be changed of a draft model: ids read and written, rotation, windows, missing layers."""
     rows = _moved_outputs(ModelReader(draft), places)
     for shift in (-1, 1):
         reads = ModelReader(draft, shift_in=shift)
@@ -118,7 +138,6 @@ def list_model_readings(draft: Decoder, target: Decoder, places: PairPlaces) -> 
                 RolledReader(reads, -shift),
             )
         )
-    rows.append(ChangedReading("first_token", "the first token read twice", ModelReader(draft, again=True)))
     for rope in rope_choices(draft.spec, target.spec):
         cause = "rope_base" if rope == replace(draft.spec.rope, theta=rope.theta) else "rope_scaling"
         rows.append(
@@ -171,6 +190,34 @@ def try_readings(
     before, *after = read_overlaps(target, [draft, *(x.reader for x in best)], texts)
     results = [compare_overlaps(x.cause, x.how, before, row) for x, row in zip(best, after, strict=True)]
     return sorted(results, key=lambda x: -x.after)
+
+
+def try_first_token(
+    target: TextReader, draft: ModelReader, texts: Sequence[DoctorText]
+) -> ExperimentResult | None:
+    """The first token read twice, judged by the first few tokens of the texts; None where all texts are shorter."""
+    short = [DoctorText(x.ids[: EARLY + 1], 1, x.chat) for x in texts if len(x.ids) > EARLY]
+    if not short:
+        return None
+    rows = read_overlaps(target, [draft, ModelReader(draft.decoder, again=True)], short)
+    return compare_overlaps(
+        "first_token", f"the first token read twice, at the first {EARLY} places of a text", *rows
+    )
+
+
+def try_steps(target: TextReader, draft: ModelReader, texts: Sequence[DoctorText]) -> ExperimentResult:
+    """One pass over a text compared with steps in which a guess is refused, by place, on a few texts."""
+    before, after = list[np.ndarray](), list[np.ndarray]()
+    for text in sorted(texts, key=lambda x: x.start - len(x.ids))[:SCREENED]:
+        _, rows = target.read(text.ids)
+        first, steps = StepReader(draft.decoder, text.start, STEPS).read(text.ids)
+        _, whole = draft.read(text.ids)
+        known = rows[first - 1 : first - 1 + len(steps)].log_softmax(-1)
+        for logits, means in ((steps, before), (whole[first - 1 : first - 1 + len(steps)], after)):
+            q, _ = finite_logits(logits)
+            means.append(overlap_of(known, align_vocabulary(q, known.shape[-1])).cpu().numpy())
+    how = "one pass over the text instead of steps with a refused token in each"
+    return compare_overlaps("stale_cache", how, np.concatenate(before), np.concatenate(after))
 
 
 def compare_overlaps(cause: str, how: str, before: np.ndarray, after: np.ndarray) -> ExperimentResult:

@@ -14,11 +14,12 @@ from torch import Tensor
 from decodescope.engine.core.spec import ModelSpec, Rope
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.heads.base import Head
+from decodescope.engine.model.heads.base import Head, RotaryPart
 from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer, fused_layers
 from decodescope.engine.model.heads.drafting.shift import head_shifts
 from decodescope.engine.model.heads.drafting.slot_tokens import SlotTokens
 from decodescope.engine.model.layers.rope import shared_rope_table
+from decodescope.engine.model.stores.cache import KVCache
 from decodescope.engine.training.guesses import head_guesses, head_logits
 from decodescope.engine.training.target import DecoderTarget, ModelStates
 
@@ -53,10 +54,9 @@ class HeadReader:
     """A draft head's first guess: every row gets the text, and the target's states, up to where it guesses.
 
     layer_shift: how many layers further on the states are taken that a head reads from inside the target
-    swapped: embedding and state change places
     """
 
-    def __init__(self, decoder: Decoder, head: Head, layer_shift: int = 0, swapped: bool = False) -> None:
+    def __init__(self, decoder: Decoder, head: Head, layer_shift: int = 0) -> None:
         try:
             head_shifts(head.kind)
         except ValueError as error:
@@ -66,7 +66,7 @@ class HeadReader:
                 f"The doctor cannot read a head of the kind {head.kind}, whose tokens the target reads: give another."
             )
         self.decoder, self.target, self.head = decoder, DecoderTarget(decoder), head
-        self.layer_shift, self.swapped = layer_shift, swapped
+        self.layer_shift = layer_shift
 
     @torch.inference_mode()
     def read(self, ids: Sequence[int]) -> tuple[int, Tensor]:
@@ -98,8 +98,6 @@ class HeadReader:
         embedded, feature = target.embed(tokens).float(), feature.float()
         if head.own_embed is not None:
             embedded = F.embedding(tokens, head.own_embed).float()
-        if self.swapped:
-            embedded, feature = feature, embedded
         return ModelStates(
             tokens, embedded, at[early].float(), feature, torch.cat([at[x] for x in fused], -1).float()
         )
@@ -156,6 +154,56 @@ def with_last_layers(decoder: Decoder, target: Decoder) -> Decoder:
     other.layers = [*decoder.layers, *target.layers[len(decoder.layers) :]]
     other.spec = replace(decoder.spec, n_layers=len(other.layers))
     return other
+
+
+def with_head_flag(head: Eagle3Layer, key: str) -> Eagle3Layer:
+    """The same head, with shared weights, whose `key` (0 or 1 in its shape, without tensors of its own) is the other one."""
+    other = copy.copy(head)
+    other.shape = {**head.shape, key: 1 - head.shape[key]}
+    return other
+
+
+def with_swapped_inputs(head: Head) -> Head | None:
+    """A copy of a head whose first matrices have the columns of embedding and state in the other order; None if it has none."""
+    tensors = dict(head.tensors())
+    names = [f"attention.{x}.weight" for x in "qkv"] if isinstance(head, Eagle3Layer) else ["fuse.weight"]
+    width = 2 * head.shape["d"] if "d" in head.shape else 0
+    names = [x for x in names if x in tensors and tensors[x].shape[1] == width]
+    for name in names:
+        tensors[name] = tensors[name].roll(width // 2, 1)
+    return head.with_tensors(tensors) if names else None
+
+
+def with_head_base(head: Head, theta: float) -> Head:
+    """A copy of a head whose positions are rotated with the base `theta`, unscaled."""
+    other = head.copy_to(dtype=head.dtype)
+    for part in other.modules():
+        if isinstance(part, RotaryPart):
+            part.rope = Rope(theta, part.rope.dim)
+    return other
+
+
+class StepReader:
+    """A draft model that reads a text from token `start` on in steps, as it drafts: each step brings the next token and one
+    guess behind it, which is refused and dropped from the cache. steps: how many, at most"""
+
+    def __init__(self, decoder: Decoder, start: int, steps: int) -> None:
+        self.decoder, self.start, self.steps = decoder, start, steps
+
+    @torch.inference_mode()
+    def read(self, ids: Sequence[int]) -> tuple[int, Tensor]:
+        """Logits of the tokens behind `start`."""
+        decoder = self.decoder
+        cache = KVCache(decoder.spec, dtype=decoder.dtype, device=decoder.device)
+        decoder.forward(Feed.causal_chain(list(ids[: self.start]), 0, decoder.device), cache)
+        cache.commit(range(self.start))
+        rows = []
+        for at in range(self.start, min(self.start + self.steps, len(ids) - 1)):
+            refused = (ids[at + 1] + 1) % decoder.vocab
+            logits = decoder.forward(Feed.causal_chain([ids[at], refused], at, decoder.device), cache)
+            cache.commit([0])
+            rows.append(logits[0, 0].float())
+        return self.start + 1, torch.stack(rows)
 
 
 def rope_choices(own: ModelSpec, target: ModelSpec) -> list[Rope]:

@@ -10,17 +10,24 @@ from typing import Any
 import numpy as np
 
 from .experiments import ExperimentResult, TemperatureFit
+from .pair_checks import PairDifference
 from .places import PairPlaces
 
 LEAST_GAIN = 0.04  # of the overlap that names a cause
-LEAST_Z = 3.0  # standard errors
+# the same for causes that the models' shapes speak for as well
+LEAST_SHAPED_GAIN = 0.01
+SHAPED = ("missing_layers", "window")
+LEAST_GAIN_Z = 2.0  # standard errors of that gain, over texts; no reading gains by being wrong
+LEAST_Z = 3.0  # standard errors of a difference between classes of places
 SURE = 0.9  # probability from which a guess is sure
+OFTEN = 0.1  # share of the guesses that must be sure before they speak for a fault
 REFUSED = 0.01  # probability of the target below which a sure guess is plainly wrong
 HEALTHY = 0.6  # overlap from which a draft without a fault is called healthy
 SCALE = (
     1.67  # factor of the logits from which a draft is called too sharp or too flat for its divergence alone
 )
 LESS_KL = 1 / 3  # share of the divergence that this factor takes away
+KNOWN = 0.7  # certainty that a difference of the files is the cause where drafts are bad; half of it where they are good
 GAP = 0.3  # of the overlap between a class of tokens and the others
 TEMPLATE_GAP = 0.15  # the same between plain prompts and the template, whose answers differ by themselves
 LEAST_PLACES = 20  # of a class, or on either side of a cliff
@@ -41,6 +48,22 @@ CHECKS: dict[str, tuple[str, str]] = {
     "inputs": (
         "the head gets embedding and state in the wrong order",
         "Check the order of the two halves in front of the head's first matrix.",
+    ),
+    "norms": (
+        "the head was trained with another norm",
+        "Check norm_before_residual in the head's config: if it is absent, libraries differ in what they take.",
+    ),
+    "other_target": (
+        "the head was trained on other weights of the target",
+        "Load the target that the head was trained on, or train the head again on the weights that are served.",
+    ),
+    "tokenizer": (
+        "both tokenizers split texts in different ways",
+        "Compare tokenizer.json of both, merges above all; give the draft the target's, and train it with that.",
+    ),
+    "stale_cache": (
+        "the draft's cache keeps what was refused",
+        "Check what is dropped from the draft's cache after a refusal, and which positions the next tokens get.",
     ),
     "layers": (
         "the head reads states of the wrong layers",
@@ -137,11 +160,13 @@ def name_causes(
     classes: Mapping[str, np.ndarray],
     fresh: Callable[[int], tuple[float, float] | None] = lambda position: None,
     fit: TemperatureFit | None = None,
+    differences: Sequence[PairDifference] = (),
 ) -> list[DraftFinding]:
     """The causes that the evidence speaks for, the most certain first; at least one, which may be "weak" or "healthy".
 
     classes: name -> bool [N], the places whose token is in that class
     fresh: of a position, the mean overlap behind it of the draft as it stands, and of one that begins to read shortly before
+    differences: what the files of both say
     """
     answers = places.select(places.answer)
     findings = [*_find_overflow(answers), *_find_repairs(experiments)]
@@ -152,6 +177,7 @@ def name_causes(
     if fit is not None and not any(x.cause == "temperature" for x in findings):
         findings += _find_scale(fit)
     findings += _find_wiring(answers)
+    findings += _judge_differences(differences, answers)
     findings.sort(key=lambda x: -x.certainty)
     return findings or [_judge_strength(answers)]
 
@@ -177,7 +203,8 @@ def _find_repairs(experiments: Sequence[ExperimentResult]) -> Iterator[DraftFind
             best[x.cause] = x
     for x in best.values():
         z = x.gain / max(x.error, 1e-9)
-        if x.gain >= LEAST_GAIN and z >= LEAST_Z:
+        least = LEAST_SHAPED_GAIN if x.cause in SHAPED else LEAST_GAIN
+        if x.gain >= least and z >= LEAST_GAIN_Z:
             yield make_finding(
                 x.cause,
                 certainty_of(z, x.recovered),
@@ -285,11 +312,18 @@ def _find_classes(places: PairPlaces, classes: Mapping[str, np.ndarray]) -> Iter
             )
 
 
+def _judge_differences(differences: Sequence[PairDifference], places: PairPlaces) -> Iterator[DraftFinding]:
+    """A difference of the files is a fact; whether it explains the loss is not known, and the less so the smaller that is."""
+    mean = float(places.overlap.mean())
+    for x in differences:
+        yield make_finding(x.cause, KNOWN if mean < HEALTHY else KNOWN / 2, x.evidence, overlap=mean)
+
+
 def _find_wiring(places: PairPlaces) -> Iterator[DraftFinding]:
     sure = places.q_guess >= SURE
     wrong = sure & (places.p_guess < REFUSED)
     count, share = int(sure.sum()), float(wrong.sum() / max(1, sure.sum()))
-    if count >= LEAST_PLACES / 2 and share >= 0.5:
+    if count >= max(LEAST_PLACES / 2, OFTEN * len(sure)) and share >= 0.5:
         yield make_finding(
             "wiring",
             0.5 * share,

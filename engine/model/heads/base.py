@@ -152,13 +152,13 @@ class Head(nn.Module):
         """The same net in another dtype or on another device; the keywords are those of Tensor.to. What is not a float
         keeps its type."""
         whole: dict[str, Any] = {"device": where.get("device")}
-        return self._with_tensors(
+        return self.with_tensors(
             {name: x.to(**(where if x.is_floating_point() else whole)) for name, x in self.tensors().items()}
         )
 
     def pack_weights(self) -> Self:
         """The same net with its matrices laid out for this processor, for decoding; the plain ones are not kept."""
-        head = self._with_tensors(self.tensors())
+        head = self.with_tensors(self.tensors())
         for part in [part for part in head.modules() if isinstance(part, FusedLinears)]:
             part.fuse_linears()
         for layer in head.modules():
@@ -172,7 +172,8 @@ class Head(nn.Module):
         parts = [(place, part) for place, part in self.named_modules() if isinstance(part, FusedLinears)]
         return tensors | {f"{place}.{name}": x for place, part in parts for name, x in part.split_tensors()}
 
-    def _with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
+        """The same net, with its metadata, that holds `tensors` (names and forms as `tensors()` has them)."""
         return self._copy_metadata(self.from_tensors(self.shape, tensors))
 
     def _copy_metadata(self, head: Self) -> Self:
