@@ -14,8 +14,9 @@ from decodescope.engine.trace import Header, Trace, TraceError
 from decodescope.engine.trace.query.causes import causes_shown
 from decodescope.engine.trace.records.parts import part_description
 
-from .advice import Advice, DepthCounts, SpeedPoint, advice, drafting_payoff
+from .advice import Advice, SpeedPoint, advice, drafting_payoff
 from .rejections import Rejection
+from .step_clock import DepthCounts
 from .tally import AcceptanceCount, DepthCount, DraftTally, ProbabilityBin, RunCounts
 
 CONFUSIONS = 20

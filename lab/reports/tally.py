@@ -19,8 +19,9 @@ from decodescope.lab.decision.path_places import PathPlace, TriedGuess, path_pla
 from decodescope.lab.formatting.kinds import KINDS, LOOKED_AT, kind_of
 from decodescope.lab.formatting.tokens import visible_token
 
-from .advice import AdviceData, StepCost, simulate_prompt_lookup
+from .advice import simulate_prompt_lookup
 from .rejections import LISTED, Rejection
+from .step_clock import AdviceData, StepCost
 
 ENTROPY = (0.05, 0.2, 0.5, 1.0, 2.0, 3.0)  # nats; the bins are between them
 BINS = 10  # of q

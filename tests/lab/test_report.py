@@ -25,7 +25,7 @@ from decodescope.lab.charts import figure
 from decodescope.lab.decision import path_places
 from decodescope.lab.decision.decision_csv import export_csv
 from decodescope.lab.formatting.kinds import KINDS, kind_of
-from decodescope.lab.reports import advice, tally
+from decodescope.lab.reports import advice, step_clock, tally
 from decodescope.lab.reports.acceptance_csv import export_acceptance
 from decodescope.lab.reports.report import AcceptanceReport
 from decodescope.lab.reports.tables import headline, tables
@@ -494,17 +494,17 @@ def test_a_second_chain_is_predicted_from_the_laws() -> None:
 
 
 def test_the_clock_measures_what_it_saw_and_scales_the_rest() -> None:
-    seen = advice.AdviceData(cycles=[advice.StepCost(2, (1, 1), 1, 3, True, 100.0, 300.0, 50.0)] * 20)
-    seen.cycles += [advice.StepCost(4, (1, 1, 1, 1), 1, 5, True, 200.0, 500.0, 50.0)] * 20
-    seen.cycles += [advice.StepCost(1, (1,), 1, 2, True, 50.0, 9000.0, 50.0)] * 19
-    clock = advice.Clock(header(), seen)
+    seen = step_clock.AdviceData(cycles=[step_clock.StepCost(2, (1, 1), 1, 3, True, 100.0, 300.0, 50.0)] * 20)
+    seen.cycles += [step_clock.StepCost(4, (1, 1, 1, 1), 1, 5, True, 200.0, 500.0, 50.0)] * 20
+    seen.cycles += [step_clock.StepCost(1, (1,), 1, 2, True, 50.0, 9000.0, 50.0)] * 19
+    clock = step_clock.Clock(header(), seen)
     assert [clock.verify_us(n) for n in (3, 4, 5)] == [300.0, 400.0, 500.0]
     assert clock.verify_us(2) == 300.0, "too few were seen to count as measured"
     assert clock.verify_us(3.5) == 350.0 and clock.verify_us(9) == 500.0, (
         "without a shape nothing is known of other sizes"
     )
     assert clock.step_us(3, 2) == 300 + 50 + 2 * 50
-    real = advice.Clock(known("chain").header, seen)
+    real = step_clock.Clock(known("chain").header, seen)
     assert real.verify_us(1) < 300.0 < 500.0 < real.verify_us(64), "by the bytes that they move"
 
 
@@ -514,8 +514,10 @@ TORCH = {
 
 
 def test_the_clock_scales_other_sizes_by_the_measured_curve() -> None:
-    seen = advice.AdviceData(cycles=[advice.StepCost(3, (1, 1, 1), 1, 4, True, 100.0, 640.0, 50.0)] * 20)
-    clock = advice.Clock(header(pass_us=TORCH), seen)
+    seen = step_clock.AdviceData(
+        cycles=[step_clock.StepCost(3, (1, 1, 1), 1, 4, True, 100.0, 640.0, 50.0)] * 20
+    )
+    clock = step_clock.Clock(header(pass_us=TORCH), seen)
     assert [clock.verify_us(n) for n in (1, 2, 4, 8)] == pytest.approx([200.0, 360.0, 640.0, 1040.0])
     assert "measured cost of passes" in clock.source
     assert clock.verify_us(40) == 640.0, "the curve says nothing of so many rows, and there is no shape"
@@ -530,8 +532,8 @@ def test_the_clock_scales_other_sizes_by_the_measured_curve() -> None:
     ],
 )
 def test_whether_drafting_pays_is_said_with_both_figures(path: float, draft_us: float, said: str) -> None:
-    seen = advice.AdviceData(
-        cycles=[advice.StepCost(7, (1,) * 7, path, 8, False, draft_us, 520.0, 5.0)] * 20  # type: ignore[arg-type]
+    seen = step_clock.AdviceData(
+        cycles=[step_clock.StepCost(7, (1,) * 7, path, 8, False, draft_us, 520.0, 5.0)] * 20  # type: ignore[arg-type]
     )
     assert advice.drafting_payoff(header(pass_us=TORCH), seen).endswith(said)
     for none in ({}, {"target": {"1": 100.0}}, {"target": "?"}, {"target": {"1": 100.0, "2": 180.0}}):
