@@ -917,6 +917,28 @@ def _add_report_options(sub: Parser) -> None:
     sub.add_argument(
         "--csv", metavar="OUT", help="write acceptance by position too, as the evaluation of speculators does"
     )
+    sub.add_argument(
+        "--machine",
+        metavar="NAME",
+        help="price the advice for a machine that `hardware` lists (default: the runs' own)",
+    )
+    sub.add_argument(
+        "--sequences",
+        type=int_in_range(1, 4096),
+        default=1,
+        metavar="N",
+        help="texts that this machine decodes at a time (default: 1)",
+    )
+    sub.add_argument(
+        "--beside", nargs="+", default=[], metavar="FILE", help="traces of another method, to compare with"
+    )
+    sub.add_argument(
+        "--fail-below",
+        type=float_in_range(0, 1),
+        metavar="R",
+        help="exit code 1 if tokens per pass are below R times those of --beside, and surely fewer",
+    )
+    sub.add_argument("--metrics", action="store_true", help="print a flat JSON object of numbers instead")
     _add_json_option(sub)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,16 +43,55 @@ from .shared.trace import check_new_file, write
 if TYPE_CHECKING:
     from decodescope.engine.session.session import Session
     from decodescope.engine.trace import Trace
+    from decodescope.lab.reports.changes import RatioCheck
+    from decodescope.lab.reports.deployed_clock import Deployment
     from decodescope.lab.reports.report import AcceptanceReport
+    from decodescope.lab.reports.tables import ReportTable
 
 
 def report(args: argparse.Namespace) -> int:
     """Report on traces, or on prompts that are decoded first; the exit code."""
-    target = None if args.html is None else expand_path(args.html)
-    csv = None if args.csv is None else expand_path(args.csv)
-    if target is not None and target == csv:
+    files = {x: None if (name := getattr(args, x)) is None else expand_path(name) for x in ("html", "csv")}
+    _check_options(args, files)
+    from decodescope.lab.reports.report import count_report as count
+
+    deployment = find_deployment(args)
+    before = count(open_traces(args.beside), deployment) if args.beside else None
+    runs = DecodedRuns(args) if args.file == [] else None
+    tally = count(open_traces(args.file) if runs is None else runs.traces(), deployment)
+    tally.notes += [] if runs is None else runs.notes()
+    check = None if before is None else compare_reports(before, tally, args.fail_below)
+    if (html := files["html"]) is not None:
+        from decodescope.lab.reports.page import page
+
+        write(html, [page(tally)])
+    if (csv := files["csv"]) is not None:
+        from decodescope.lab.reports.acceptance_csv import export_acceptance
+
+        write(csv, export_acceptance(tally, "traces" if runs is None else Path(args.prompts).stem))
+    if args.metrics:
+        from decodescope.lab.reports.metrics import report_metrics
+
+        print_json(report_metrics(tally) | ({} if check is None else {"ratio": check.ratio}))
+    elif args.json:
+        written = {x: None if y is None else str(y) for x, y in files.items()}
+        beside = None if before is None else changes_record(before, tally, check)
+        print_json({**tally.record(), **written, "beside": beside})
+    else:
+        changes = [] if before is None else [changes_text(before, tally, check)]
+        print("\n\n".join([as_text(tally), *changes, *([] if runs is None else runs.hints())]))
+        for path in (x for x in files.values() if x is not None):
+            print(f"\n{path}: {format_bytes(path.stat().st_size)}")
+    if runs is not None and runs.stopped:
+        return 130
+    return 1 if check is not None and check.failed else 0
+
+
+def _check_options(args: argparse.Namespace, files: dict[str, Path | None]) -> None:
+    """Raise Refusal for options that do not go together. files: option -> the file that it names"""
+    if files["html"] is not None and files["html"] == files["csv"]:
         raise Refusal("--html and --csv name the same file: give them different ones.")
-    for path in (target, csv):
+    for path in files.values():
         if path is not None:
             check_new_file(path)
     if bool(args.file) == (args.prompts is not None):
@@ -60,27 +100,62 @@ def report(args: argparse.Namespace) -> int:
         )
     if args.file and (given := _first_method_option(args)):
         raise Refusal(f"{given} belongs to --prompts: recorded traces say themselves how they were made.")
-    from decodescope.lab.reports.report import count_report as count
+    if args.fail_below is not None and not args.beside:
+        raise Refusal(
+            "--fail-below needs a report to compare with: give its traces, --beside a.dstrace b.dstrace."
+        )
+    if args.sequences != 1 and args.machine is None:
+        raise Refusal("--sequences belongs to --machine: give a machine, such as --machine h100-sxm.")
 
-    runs = DecodedRuns(args) if args.file == [] else None
-    tally = count(open_traces(args.file) if runs is None else runs.traces())
-    tally.notes += [] if runs is None else runs.notes()
-    if target is not None:
-        from decodescope.lab.reports.page import page
 
-        write(target, [page(tally)])
-    if csv is not None:
-        from decodescope.lab.reports.acceptance_csv import export_acceptance
+def find_deployment(args: argparse.Namespace) -> Deployment | None:
+    """The machine that the advice is priced for; None: that of the runs."""
+    if args.machine is None:
+        return None
+    from decodescope.engine.cost.hardware import device
+    from decodescope.lab.reports.deployed_clock import Deployment
 
-        write(csv, export_acceptance(tally, "traces" if runs is None else Path(args.prompts).stem))
-    written = {"html": target, "csv": csv}
-    if args.json:
-        print_json({**tally.record(), **{x: None if y is None else str(y) for x, y in written.items()}})
-    else:
-        print("\n\n".join([as_text(tally), *([] if runs is None else runs.hints())]))
-        for path in (x for x in written.values() if x is not None):
-            print(f"\n{path}: {format_bytes(path.stat().st_size)}")
-    return 130 if runs is not None and runs.stopped else 0
+    return Deployment(device(args.machine), args.sequences)
+
+
+def compare_reports(
+    before: AcceptanceReport, after: AcceptanceReport, least: float | None
+) -> RatioCheck | None:
+    """The check of --fail-below; None without a limit. Raises Refusal if the two cannot be compared."""
+    from decodescope.lab.reports.changes import check_ratio
+
+    try:
+        return None if least is None else check_ratio(before, after, least)
+    except ValueError as error:
+        raise Refusal(str(error)) from None
+
+
+def changes_text(before: AcceptanceReport, after: AcceptanceReport, check: RatioCheck | None) -> str:
+    """What changed from the one report to the other, as text."""
+    from decodescope.lab.reports.changes import change_tables
+    from decodescope.lab.reports.tables import headline
+
+    lead = "Beside: " + headline(before)[0]
+    parts = [
+        lead,
+        *(_table_text(x) for x in change_tables(before, after)),
+        *([] if check is None else [str(check)]),
+    ]
+    return "\n\n".join(parts)
+
+
+def changes_record(
+    before: AcceptanceReport, after: AcceptanceReport, check: RatioCheck | None
+) -> dict[str, Any]:
+    """The same as plain data."""
+    from decodescope.lab.reports.changes import change_tables
+
+    told = None if check is None else {**asdict(check), "failed": check.failed}
+    return {
+        "report": before.record(),
+        "changes": [asdict(x) for x in change_tables(before, after)],
+        "check": told,
+    }
 
 
 def _first_method_option(args: argparse.Namespace) -> str:
@@ -115,11 +190,13 @@ def as_text(tally: AcceptanceReport) -> str:
     from decodescope.lab.reports.tables import headline, tables
 
     parts = ["\n".join(headline(tally))]
-    for one in tables(tally):
-        about = f"{one.about}\n" if one.about else ""
-        below = "".join(f"\n{x}" for x in one.below)
-        parts.append(f"{one.title}\n{about}{table(one.head, one.rows)}{below}")
-    return "\n\n".join([*parts, *tally.notes])
+    return "\n\n".join([*parts, *map(_table_text, tables(tally)), *tally.notes])
+
+
+def _table_text(one: ReportTable) -> str:
+    about = f"{one.about}\n" if one.about else ""
+    below = "".join(f"\n{x}" for x in one.below)
+    return f"{one.title}\n{about}{table(one.head, one.rows)}{below}"
 
 
 def open_traces(names: list[str]) -> Iterator[Trace]:

@@ -15,6 +15,7 @@ from decodescope.engine.trace import Header
 from decodescope.engine.trace.checks.decisions import telling_at
 from decodescope.engine.trace.records.parts import part_description
 
+from .deployed_clock import DeployedClock, Deployment
 from .step_clock import AdviceData, Clock, DepthCounts
 
 ENOUGH = 30  # tests needed to extrapolate a share beyond the deepest draft
@@ -112,22 +113,27 @@ def payoff_sentence(curve: PassCurve, rows: int, tokens: float, draft: float) ->
     return said + f"are at most {tokens / cost:.2f} times as fast as plain decoding."
 
 
-def advice(header: Header, seen: AdviceData) -> tuple[list[Advice], list[SpeedPoint], list[str]]:
-    """Suggestions, the best first and limits last; speed by length; and sentences on what the record does not show."""
+def advice(
+    header: Header, seen: AdviceData, deployment: Deployment | None = None
+) -> tuple[list[Advice], list[SpeedPoint], list[str]]:
+    """Suggestions, the best first and limits last; speed by length; and sentences on what the record does not show.
+
+    deployment: where the method shall run; None: where it was recorded
+    """
     plain, telling = bool(part_description(header, "drafter").get("speaks")), telling_at(header)
     chance = "sampler" in header.method and not part_description(header, "sampler").get("greedy")
     # the residual after a rejection is what a further guess is tried against
     rest = telling is not None and telling.rest
     try:
-        clock = Clock(header, seen)
-    except ValueError:
-        return [], [], ["No times are in the record, so nothing can be said about gains."]
+        clock = Clock(header, seen) if deployment is None else DeployedClock(header, seen, deployment)
+    except ValueError as error:
+        return [], [], [f"Nothing can be said about gains: {error}."]
     curve = speed_by_length(seen, clock)
     deep = max(x.depth for x in seen.cycles)
     now = curve[deep]
     chain = all(max(x.nodes, default=0) <= 1 for x in seen.cycles)
     ways = [_best_length(curve, deep, plain)]
-    notes: list[str] = []
+    notes = [] if deployment is None else [clock.source]
     if chain:
         ways += _second_chain(seen, clock, now, plain, notes) if rest else []
         ways += _greedy_advice(seen, now) if rest and chance else []

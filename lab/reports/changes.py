@@ -83,6 +83,58 @@ def change_interval(a: Sequence[Count], b: Sequence[Count], draws: np.ndarray) -
     return float(drawn[cut]), float(drawn[len(drawn) - 1 - cut])
 
 
+@dataclass(frozen=True)
+class RatioCheck:
+    """The second report's figure over the first one's. of: its name;  low, high: the paired interval;  least: what is allowed
+
+    failed: below `least`, and the interval holds no 1, so that it is no accident of the prompts
+    """
+
+    of: str
+    ratio: float
+    low: float
+    high: float
+    prompts: int
+    least: float
+
+    @property
+    def failed(self) -> bool:
+        """Whether the second is worse than allowed."""
+        return self.ratio < self.least and self.high < 1
+
+    def __str__(self) -> str:
+        worse = "worse than" if self.failed else "within"
+        sure = (
+            ""
+            if self.failed or self.ratio >= self.least
+            else "; it is below that, but the interval holds 1: give more prompts to be sure"
+        )
+        return (
+            f"{self.of[0].upper()}{self.of[1:]}: {self.ratio:.3f} of the other report's ({100 * SURE:.0f} %, paired over "
+            f"{self.prompts} prompts: {self.low:.3f} to {self.high:.3f}), {worse} the limit of {self.least:g}{sure}."
+        )
+
+
+def check_ratio(before: AcceptanceReport, after: AcceptanceReport, least: float) -> RatioCheck:
+    """Whether tokens per target pass fell below `least` times those of `before`, over the prompts that both have.
+
+    Raises ValueError, a sentence, if these are too few.
+    """
+    pair, of = ReportPair.of(before, after), FIGURES[1]
+    if not pair.has_intervals:
+        raise ValueError(
+            f"The two reports have {len(pair.shared)} prompts in common, and {ENOUGH} are needed to compare them: report on "
+            "runs over the same prompts."
+        )
+    (a, steps_a), (b, steps_b) = pair.figure(of)
+    one, two = (np.asarray([side[x].get(of, NONE) for x in pair.shared], float) for side in pair.sides)
+    sums = pair.draws @ one, pair.draws @ two  # [DRAWS, 2] each
+    drawn = np.sort((sums[1][:, 0] / sums[1][:, 1]) / (sums[0][:, 0] / sums[0][:, 1]))
+    cut = round((1 - SURE) / 2 * len(drawn))
+    low, high = float(drawn[cut]), float(drawn[len(drawn) - 1 - cut])
+    return RatioCheck(of[1], (b / steps_b) / (a / steps_a), low, high, len(pair.shared), least)
+
+
 def change_tables(a: AcceptanceReport, b: AcceptanceReport) -> list[ReportTable]:
     """Tables of figures of both and their change. Rows that neither report has are left out.
     They show the gain of a step, the outcomes of the drafts, and acceptance by depth and by kind of token."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from decodescope.engine.cost.hardware import device
 from decodescope.engine.trace.file.named_trace import trace_of
 from decodescope.lab.views.export import SandboxFrame
 
+from .deployed_clock import Deployment
 from .page import page
 from .report import AcceptanceReport
 from .report import count_report as counted
@@ -22,8 +24,15 @@ class NotebookReport(AcceptanceReport):
         return SandboxFrame(page(self), HIGH)._repr_html_()
 
 
-def report(given: Any) -> NotebookReport:
+def report(given: Any, machine: str | None = None, sequences: int = 1) -> NotebookReport:
     """Where the drafts of these runs were rejected, and what to try next: one or several traces, runs, or paths.
+
+    machine, sequences: price the advice for a machine of the list (`engine.cost.hardware.DEVICES`) that decodes so many texts
+    at a time; None: for the machine of the runs
+
+    Raises ParamError for a machine that is not in the list.
     Raises TraceError if they were not made by one method on one model, do not hold decisions, or hold no draft."""
     several = isinstance(given, Iterable) and not isinstance(given, str | Mapping)
-    return NotebookReport(**vars(counted([trace_of(x) for x in given] if several else trace_of(given))))
+    deployment = None if machine is None else Deployment(device(machine), sequences)
+    traces = [trace_of(x) for x in given] if several else trace_of(given)
+    return NotebookReport(**vars(counted(traces, deployment)))

@@ -15,6 +15,7 @@ from decodescope.engine.trace.query.causes import causes_shown
 from decodescope.engine.trace.records.parts import part_description
 
 from .advice import Advice, SpeedPoint, advice, drafting_payoff
+from .deployed_clock import Deployment
 from .rejections import Rejection
 from .step_clock import DepthCounts
 from .tally import AcceptanceCount, DepthCount, DraftTally, ProbabilityBin, RunCounts
@@ -51,6 +52,7 @@ class AcceptanceReport:
     all the same
     spent: draft, verify, policy, rest: shares of the steps' time
     advice, curve: what to try, and speed by length (lab/reports/advice.py);  clock: measured speed over the modelled one
+    deployment: the machine for which advice and curve are priced, in words; empty: that of the runs
     payoff: what these drafts can gain at most by the measured cost of a pass, in a sentence; empty: it was not measured
     notes: what the record does not show, and why
     begins: how the prompt of each run begins;  deaths: the first LISTED places at which a draft was rejected
@@ -90,6 +92,7 @@ class AcceptanceReport:
     curve: list[SpeedPoint] = field(default_factory=list)
     clock: float | None = None
     payoff: str = ""
+    deployment: str = ""
     notes: list[str] = field(default_factory=list)
     begins: list[str] = field(default_factory=list)
     deaths: list[Rejection] = field(default_factory=list)
@@ -119,8 +122,10 @@ def _nothing_counted_reason(cut: int) -> str:
     return f"{which} cut by the end of the text ({ends}), so there is nothing to count: take longer runs."
 
 
-def count_report(traces: Trace | Iterable[Trace]) -> AcceptanceReport:
+def count_report(traces: Trace | Iterable[Trace], deployment: Deployment | None = None) -> AcceptanceReport:
     """Count over the traces, which are read one after another, each once from begin to end.
+
+    deployment: where the method shall run, for the advice; None: where it was recorded
 
     Raises TraceError if they were not made by one method on one model, do not hold decisions, or hold no draft that was decided
     before its text ended.
@@ -139,10 +144,10 @@ def count_report(traces: Trace | Iterable[Trace]) -> AcceptanceReport:
             "The draft chose its tokens without chance (one-hot), so there is no q to compare with acceptance."
         )
     seen.rates = [DepthCounts(x.tested, x.accepted, x.first) for x in tally.depths]
-    tried, curve, more = advice(head, seen)
+    tried, curve, more = advice(head, seen, deployment)
     speed = tally.tokens / tally.wall * 1e6 if tally.wall else 0.0
     deep = min(max(x.depth for x in seen.cycles), len(curve) - 1)
-    modelled = curve[deep].tokens / curve[deep].step_us * 1e6 if curve else None
+    modelled = curve[deep].tokens / curve[deep].step_us * 1e6 if curve and deployment is None else None
     return AcceptanceReport(
         runs=tally.runs,
         model=str(head.model.get("name", "?")),
@@ -176,7 +181,8 @@ def count_report(traces: Trace | Iterable[Trace]) -> AcceptanceReport:
         advice=tried,
         curve=curve,
         clock=speed / modelled if modelled else None,
-        payoff=drafting_payoff(head, seen),
+        payoff=drafting_payoff(head, seen) if deployment is None else "",
+        deployment="" if deployment is None else deployment.words,
         notes=[
             *tally.notes,
             *merge_violations(tally.broken),

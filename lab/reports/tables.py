@@ -203,6 +203,8 @@ def _time_table(report: AcceptanceReport) -> ReportTable:
 
 def _advice_table(report: AcceptanceReport) -> ReportTable:
     about = "Speed over the present one, both by the same model of costs; a limit is what nothing of its kind surpasses."
+    if report.deployment:
+        about += f" Both are priced for {report.deployment}."
     if report.clock is not None:
         about += f" For what ran, the clock gave {report.clock:.2f} times the model's speed."
     advice = report.advice

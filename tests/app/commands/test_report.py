@@ -309,3 +309,34 @@ def test_traces_need_a_folder_without_any(said, recorded: list[str], tmp_path: P
     ]
     code, out, err = said(*command)
     assert (code, out) == (2, "") and "holds traces already" in err
+
+
+def test_a_report_is_priced_for_another_machine_and_printed_as_numbers(said, recorded: list[str]) -> None:
+    code, out, err = said("report", *recorded, "--machine", "h100-sxm", "--sequences", "16")
+    assert (code, err) == (0, "") and "priced for H100 SXM, 16 texts at a time" in out
+    code, out, err = said("report", *recorded, "--metrics")
+    numbers = json.loads(out)
+    assert (code, err) == (0, "") and numbers["runs"] == 2 and numbers["acceptance.depth.1"] == 1
+
+
+def test_a_report_beside_another_one_lists_what_changed(said, recorded: list[str]) -> None:
+    code, out, _ = said("report", *recorded, "--beside", *recorded)
+    assert code == 0 and "\n\nBeside: 2 runs of lab-draft" in out and "\n\nWhat changed\n" in out
+    code, out, _ = said("report", *recorded, "--beside", *recorded, "--json")
+    beside = json.loads(out)["beside"]
+    assert code == 0 and beside["report"]["runs"] == 2 and beside["check"] is None
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [(["--fail-below", "0.9"], "--fail-below needs a report to compare with"),
+     (["--sequences", "4"], "--sequences belongs to --machine"),
+     (["--machine", "abacus"], "No machine 'abacus'"),
+     (["--fail-below", "0.9", "--beside", "SAME"], "have 2 prompts in common, and 5 are needed")],
+)  # fmt: skip
+def test_options_of_a_gate_or_a_machine_that_cannot_work_are_refused(
+    said, recorded: list[str], more: list[str], says: str
+) -> None:
+    given = [y for x in more for y in (recorded if x == "SAME" else [x])]
+    code, out, err = said("report", *recorded, *given)
+    assert (code, out) == (2, "") and says in err and err.count("\n") == 1
