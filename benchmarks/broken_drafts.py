@@ -156,7 +156,7 @@ fence is silly," she said. Emil""",
             result.append(second.pop(0))
     return result + """,
 )
-FINE = ("healthy", "weak")
+FINE = ("healthy", "weak", "weak_template")
 MERGED = "Ġwas"  # the token that a draft's tokenizer lacks
 
 
@@ -477,12 +477,13 @@ def main() -> None:
     parser.add_argument("--model", default="lab")
     parser.add_argument("--only", nargs="*", help="words of the names of the pairs to make (default: all)")
     parser.add_argument("--answer-tokens", type=int, default=96)
+    parser.add_argument("--count", type=int, default=100, help="of the texts, the first ones")
     parser.add_argument("--tuning", action="store_true", help="the texts that the rules were set on")
     parser.add_argument("--seed", type=int, default=3, help="of the noise")
     parser.add_argument("--json", metavar="OUT", help="append a line for each pair to this file")
     args = parser.parse_args()
     model = load(args.model)
-    texts = write_texts(model, TUNING if args.tuning else OTHERS, args.answer_tokens, 512)
+    texts = write_texts(model, (TUNING if args.tuning else OTHERS)[: args.count], args.answer_tokens, 512)
     print(
         f"{len(texts)} texts of {min(len(x.ids) for x in texts)} to {max(len(x.ids) for x in texts)} tokens\n"
     )

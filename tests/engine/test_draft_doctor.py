@@ -7,6 +7,8 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +17,23 @@ import toys
 
 from decodescope.app.commands.doctor_draft import examination_text
 from decodescope.engine.bench.draft_doctor.examination import DraftExamination, examine_draft
-from decodescope.engine.bench.draft_doctor.experiments import fit_temperature
+from decodescope.engine.bench.draft_doctor.experiments import fit_temperature, mark_reactions
+from decodescope.engine.bench.draft_doctor.pair_checks import compare_files
 from decodescope.engine.bench.draft_doctor.places import LogitSample, read_places
-from decodescope.engine.bench.draft_doctor.readers import HeadReader, ModelReader
+from decodescope.engine.bench.draft_doctor.readers import (
+    HeadReader,
+    ModelReader,
+    StepReader,
+    with_head_base,
+    with_head_flag,
+    with_swapped_inputs,
+)
 from decodescope.engine.bench.draft_doctor.signatures import CHECKS, find_change
 from decodescope.engine.bench.draft_doctor.texts import DoctorError, DoctorText
+from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import load
 
 Change = Callable[[Decoder], Decoder]
 TARGET = toys.target(torch.float32, toys.LIVELY)
@@ -46,6 +59,25 @@ BROKEN: dict[str, tuple[str, Callable[[], Decoder]]] = {
     "embedding": ("input_ids", lambda: rebuilt(embed=NOISY.embed.roll(1, 0))),
     "overflow": ("not_finite", lambda: rebuilt(norm=NOISY.norm * float("inf"))),
 }
+
+
+class StaleDecoder(Decoder):
+    """A decoder whose cache keeps what was refused: its answers go on behind all that it has read."""
+
+    def __init__(self, other: Decoder) -> None:
+        self.share(other)
+        self._read: tuple[object, list[int]] = (None, [])
+
+    def forward(self, feed: Feed, cache: Any = None, *rest: Any, **more: Any) -> torch.Tensor:
+        logits = super().forward(feed, cache, *rest, **more)
+        if cache is None:
+            return logits
+        tokens = [*(self._read[1] if self._read[0] is cache else []), *feed.tokens[0].tolist()]
+        self._read = cache, tokens
+        return super().forward(Feed.causal_chain(tokens, 0), None)[:, -feed.tokens.shape[1] :]
+
+
+BROKEN["stale"] = ("stale_cache", lambda: StaleDecoder(NOISY))
 
 
 @pytest.mark.parametrize("fault", BROKEN)
@@ -137,3 +169,79 @@ def test_a_head_that_learnt_nothing_is_read_where_it_guesses_and_not_called_heal
     assert first == (1 if kind == "kangaroo" else 2) and len(logits) >= len(ids) - first
     seen = examine_draft(replace(TARGET, decoder=decoder), kind, toys.prompts(3), answer_tokens=16, window=32)
     assert "healthy" not in [x.cause for x in seen.findings]
+
+
+def test_steps_with_refused_tokens_say_what_one_pass_says() -> None:
+    ids = toys.prompts(1, 14)[0]
+    first, steps = StepReader(NOISY, 6, 5).read(ids)
+    assert first == 7 and len(steps) == 5
+    torch.testing.assert_close(steps, ModelReader(NOISY).read(ids)[1][6:11], rtol=1e-4, atol=1e-4)
+
+
+def head_logits(head: Any) -> torch.Tensor:
+    """What a head says of a text, on the toy target."""
+    return HeadReader(TARGET.decoder, head).read(toys.prompts(1, 12)[0])[1]
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_a_head_is_read_in_another_way_and_back(kind: str) -> None:
+    head = toys.heads(kind, TARGET.spec.d_model)
+    swapped = with_swapped_inputs(head)
+    assert swapped is not None and not torch.equal(head_logits(swapped), head_logits(head))
+    again = with_swapped_inputs(swapped)
+    assert again is not None and torch.equal(head_logits(again), head_logits(head))
+    theta = head.shape["theta"]
+    assert torch.equal(head_logits(with_head_base(head, theta)), head_logits(head))
+    assert not torch.equal(head_logits(with_head_base(head, 10 * theta)), head_logits(head))
+
+
+def test_a_flag_of_a_head_is_flipped_in_a_copy() -> None:
+    head: Any = toys.heads("eagle3", TARGET.spec.d_model)
+    before = head_logits(head)
+    flipped = with_head_flag(head, "norm_before_residual")
+    assert not torch.equal(head_logits(flipped), before) and torch.equal(head_logits(head), before)
+    assert torch.equal(head_logits(with_head_flag(flipped, "norm_before_residual")), before)
+
+
+def test_a_head_of_other_weights_and_a_tokenizer_with_one_merge_less_are_told_from_their_files(
+    tmp_path: Path,
+) -> None:
+    model = load("lab-draft")
+    assert model.tokenizer is not None
+    texts = [DoctorText(model.tokenizer.encode("the cat was here"), 2, False)]
+    assert compare_files(model, replace(model, tokenizer=copy.copy(model.tokenizer)), texts) == []
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_text((model.path / name).read_text(encoding="utf-8"), encoding="utf-8")
+    table = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    table["model"]["merges"] = [
+        x
+        for x in table["model"]["merges"]
+        if "".join(x.split(" ") if isinstance(x, str) else x) != "\u0120was"
+    ]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(table), encoding="utf-8")
+    (found,) = compare_files(model, replace(model, tokenizer=Tokenizer.from_folder(tmp_path)), texts)
+    assert found.cause == "tokenizer" and "1 of 1 texts" in found.evidence and "' was'" in found.evidence
+    head = toys.heads("eagle", 16)
+    assert compare_files(model, head, texts) == [], "it does not say what it was trained on"
+    head.made_for = "0123456789abcdef"
+    (found,) = compare_files(model, head, texts)
+    assert found.cause == "other_target" and "0123456789abcdef" in found.evidence
+
+
+class LastReader:
+    """A reader that guesses the last token before each place, marks included or not."""
+
+    def __init__(self, deaf: bool) -> None:
+        self.deaf = deaf
+
+    def read(self, ids: Any) -> tuple[int, torch.Tensor]:
+        """Logits that follow from the number of tokens so far."""
+        seen = [sum(not (self.deaf and y == 0) for y in ids[: i + 1]) for i in range(len(ids))]
+        return 1, torch.nn.functional.one_hot(torch.tensor(seen), 32).float() * 20
+
+
+def test_a_draft_that_never_sees_the_chat_marks_does_not_react_to_them() -> None:
+    texts = [DoctorText([0, 5, 0, 6, 7, 8], 4, True), DoctorText([5, 6, 7], 1, False)]
+    reactions = mark_reactions([LastReader(False), LastReader(True)], texts, {0})
+    assert reactions == pytest.approx([1, 0], abs=1e-6)
+    assert mark_reactions([LastReader(False)], texts[1:], {0}) is None

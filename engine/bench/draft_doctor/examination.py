@@ -19,6 +19,7 @@ from .experiments import (
     frequent_shifts,
     list_head_readings,
     list_model_readings,
+    mark_reactions,
     try_first_token,
     try_offsets,
     try_readings,
@@ -111,8 +112,16 @@ def examine_texts(
     differences = compare_files(
         model, draft if isinstance(draft, Model) else model.decoder.heads[draft], texts
     )
+    marks = getattr(model.tokenizer, "marks", frozenset())
+    reactions = None if isinstance(reader, HeadReader) else mark_reactions([target, reader], texts, marks)
     findings = name_causes(
-        places, results, classes, lambda at: _read_afresh(target, reader, texts, at), fit, differences
+        places,
+        results,
+        classes,
+        lambda at: _read_afresh(target, reader, texts, at),
+        fit,
+        differences,
+        reactions,
     )
     figures = {**measure_pair(places, classes), "temperature_scale": fit.scale, "texts": len(texts)}
     name = draft.name if isinstance(draft, Model) else f"head {draft}"

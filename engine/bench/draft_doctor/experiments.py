@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -218,6 +218,30 @@ def try_steps(target: TextReader, draft: ModelReader, texts: Sequence[DoctorText
             means.append(overlap_of(known, align_vocabulary(q, known.shape[-1])).cpu().numpy())
     how = "one pass over the text instead of steps with a refused token in each"
     return compare_overlaps("stale_cache", how, np.concatenate(before), np.concatenate(after))
+
+
+def mark_reactions(
+    readers: Sequence[TextReader], texts: Sequence[DoctorText], marks: Container[int]
+) -> list[float] | None:
+    """How much the special marks of chat prompts matter to each reader: mean TV, on the answers, of what it says with and
+    without them. None where no text has a prompt with marks.
+    """
+    sums, count = [0.0 for _ in readers], 0
+    for text in (x for x in texts if x.chat):
+        kept = [i for i, x in enumerate(text.ids) if i >= text.start or x not in marks]
+        gone = len(text.ids) - len(kept)
+        if not gone or gone >= text.start:
+            continue
+        bare = [text.ids[i] for i in kept]
+        for k, reader in enumerate(readers):
+            first, whole = reader.read(text.ids)
+            _, less = reader.read(bare)
+            rows = len(text.ids) - text.start
+            p = finite_logits(whole[text.start - first :][:rows])[0].log_softmax(-1)
+            q = finite_logits(less[text.start - gone - first :][:rows])[0].log_softmax(-1)
+            sums[k] += float((1 - overlap_of(p, q)).sum())
+        count += len(text.ids) - text.start
+    return [max(0.0, x / count) for x in sums] if count else None
 
 
 def compare_overlaps(cause: str, how: str, before: np.ndarray, after: np.ndarray) -> ExperimentResult:

@@ -66,7 +66,7 @@ class LogitSample:
 
 def overlap_of(p: Tensor, q: Tensor) -> Tensor:
     """1 - TV of log-probabilities [..., V] -> [...]."""
-    return torch.minimum(p, q).exp().sum(-1)
+    return torch.minimum(p, q).exp().sum(-1).clamp(max=1)
 
 
 def finite_logits(logits: Tensor) -> tuple[Tensor, Tensor]:

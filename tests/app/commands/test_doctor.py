@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -115,3 +117,15 @@ def test_products_of_few_rows_are_timed_in_one_thread_and_soon() -> None:
         assert list(us := row_us(dtype)) == list(ROWS) and 0 < us[1] < 1e6
     # takes 0.1 s on two idle cores
     assert time.perf_counter() - began < 5 and torch.get_num_threads() == threads
+
+
+def test_a_draft_is_examined_and_the_result_is_printed_and_written(said, tmp_path: Path) -> None:
+    (prompts := tmp_path / "prompts.txt").write_text("Once upon a time there was\n", encoding="utf-8")
+    given = ["doctor", "draft", "--model", "lab-draft", "--draft", "lab-draft", "--prompts", str(prompts)]
+    short = ["--answer-tokens", "6"]
+    code, out, _ = said(*given, *short, "--out", str(tmp_path / "doctor.json"))
+    assert code == 0 and "1. nothing is wrong (healthy, certainty 0.50)" in out
+    record = json.loads((tmp_path / "doctor.json").read_text(encoding="utf-8"))
+    assert record["overlap"] == pytest.approx(1) and record["findings"][0]["cause"] == "healthy"
+    code, out, err = said(*given, "--head", f"eagle={tmp_path}")
+    assert (code, out) == (2, "") and "Give either --draft M or --head NAME=PATH" in err
