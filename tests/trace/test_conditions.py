@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
+import toys
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +16,7 @@ from decodescope.engine.session.method import Method
 from decodescope.engine.trace import Step
 from decodescope.engine.trace.query.condition_grammar import DEEPEST, FUNCTIONS, LONGEST, ConditionError
 from decodescope.engine.trace.query.conditions import Condition
-from decodescope.engine.trace.query.facts import FACTS
+from decodescope.engine.trace.query.facts import FACTS, StepFacts
 from decodescope.engine.trace.records.events import Exit
 
 LEVELS = dict(levels=["summary", "decisions"])
@@ -109,6 +112,33 @@ def test_a_figure_is_watched_step_by_step(toy: Any) -> None:
     assert values("alpha") == [None, 1 / 3, 1 / 3, 1 / 3] and values("max(p) - min(p)")[1] == pytest.approx(
         0.4
     )
+
+
+def test_rank_position_and_id_of_nodes_are_those_of_the_text_and_of_the_draft() -> None:
+    drawn = toys.method(drafter=("draft_model", {"max_draft_tokens": 3}), sampler="temperature")
+    run = toys.decode(drawn, count=30, level="decisions")
+    text = [*run.sink.header.prompt.tolist(), *run.end.tokens]
+    seen = Counter[str]()
+    for step in run.sink.steps:
+        facts = StepFacts(step, run.sink.header, {})
+        rows = zip(
+            *(facts.column(x) for x in ("id", "position", "draft_rank", "verdict")),
+            facts.parents,
+            strict=True,
+        )
+        for token, position, rank, verdict, place in rows:
+            seen[verdict] += 1
+            if verdict not in ("rejected", "not reached"):
+                assert text[position] == token
+            (at,) = [*np.flatnonzero(step.tops.places == place), -1][:1]
+            q = step.tops.q[at] if at >= 0 else np.zeros(1)
+            if at < 0 or not q.any():
+                assert rank is None
+                continue
+            shown = dict(zip(step.tops.ids[at].tolist(), q.tolist(), strict=True))
+            better = [x for x, chance in shown.items() if chance > shown.get(token, 0)]
+            assert rank == len(better) + 1
+    assert seen["accepted"] and seen["rejected"] and seen["residual"]
 
 
 def test_what_was_not_recorded_is_a_sentence_and_not_a_no(toy: Any) -> None:

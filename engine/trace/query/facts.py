@@ -183,6 +183,23 @@ def _overlap(tops: Tops, row: int) -> float | None:
     return max(0.0, 1.0 - float(np.maximum(laws[0] - laws[1], 0)[:-1].sum()) - float(tops.rest[row, 2]))
 
 
+def _draft_ranks(f: StepFacts) -> list[int | None]:
+    """The rank of every node's token in the draft's distribution at its place."""
+    tops = f.step.tops
+    ranks: list[int | None] = [None] * len(f.tokens)
+    if tops is None:
+        return ranks
+    rows = {place: row for row, place in reversed([*enumerate(tops.places.tolist())])}
+    for i, (place, token) in enumerate(zip(f.parents, f.tokens, strict=True)):
+        row = rows.get(place)
+        if row is None or _shown_p_and_q(tops, row) is None:
+            continue
+        q = tops.q[row]
+        own = q[tops.ids[row] == token]
+        ranks[i] = int((q > (own[0] if len(own) else 0)).sum()) + 1
+    return ranks
+
+
 def _cache_reader(name: str) -> Callable[[StepFacts], Any]:
     return lambda f: next((getattr(x, name) for x in f.step.cache if x.lane == "target"), None)
 
@@ -243,6 +260,17 @@ FACTS: dict[str, Fact] = {
     ),
     "depth": Fact("number", "node", "Distance of the node from the root, from 1.", "first reject and depth == 1", _node_depths),
     "token": Fact("token", "node", "The node's token: its text or its id.", 'token in {" the", 42}', lambda f: f.tokens),
+    "id": Fact("number", "node", "The id of the node's token.", "id >= 4000 and first reject", lambda f: f.tokens),
+    "position": Fact(
+        "number", "node", "The node's place in the text, the prompt included, from 0.", "position > 512 and first reject",
+        lambda f: [f.step.n + deep - 1 for deep in _node_depths(f)],
+    ),
+    "draft_rank": Fact(
+        "number", "node",
+        "Rank of the token in the draft's distribution at its place, from 1, among the tokens shown; one that is not shown "
+        "has the rank behind them. Unknown where the draft recorded no distribution.",
+        'draft_rank > 8 and verdict == "residual"', _draft_ranks,
+    ),
     "verdict": Fact(
         "text",
         "node",
