@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from decodescope.engine import load
-from decodescope.engine.bench.draft_doctor.examination import DraftExamination, examine_texts
-from decodescope.engine.bench.draft_doctor.texts import write_texts
+from decodescope.engine.draft_doctor.examination import DraftExamination, examine_texts
+from decodescope.engine.draft_doctor.texts import write_texts
 from decodescope.engine.core.reference import with_weights
 from decodescope.engine.core.spec import Rope
 from decodescope.engine.model.checkpoint.tokenizer import Tokenizer

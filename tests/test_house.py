@@ -45,6 +45,7 @@ FLOORS = (
         "engine.methods",
         "engine.session",
         "engine.training",
+        "engine.draft_doctor",
         "engine",
         "engine.bench",
         "testing",

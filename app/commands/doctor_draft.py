@@ -29,7 +29,7 @@ def _examine(args: argparse.Namespace) -> int:
         raise Refusal("Which draft is to be examined? Give either --draft M or --head NAME=PATH.")
     out = None if args.out is None else new_file_path(args.out, "--out", "the result")
     entries = _read_prompts(args.prompts)[: args.most]
-    from decodescope.engine.bench.draft_doctor.examination import examine_draft
+    from decodescope.engine.draft_doctor.examination import examine_draft
 
     heads = {} if args.head is None else dict([args.head])
     model = load_model(args.model, args.dtype, args.device, heads, args.allow_pickle)

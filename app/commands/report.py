@@ -150,11 +150,11 @@ def changes_record(
     """The same as plain data."""
     from decodescope.lab.reports.changes import change_tables
 
-    told = None if check is None else {**asdict(check), "failed": check.failed}
+    verdict = None if check is None else {**asdict(check), "failed": check.failed}
     return {
         "report": before.record(),
         "changes": [asdict(x) for x in change_tables(before, after)],
-        "check": told,
+        "check": verdict,
     }
 
 

@@ -45,7 +45,8 @@ class DeployedClock(Clock):
         if self.spec is None:
             raise ValueError("no shape was recorded")
         recorded = self.each / super()._pass_us(1)
-        self.deployment, self.profile, self.rest = deployment, deployment.machine, 0.0
+        self.deployment, self.profile = deployment, deployment.machine
+        self.rest = 0.0
         try:
             deployment.machine.peak(self.dtype)
         except ParamError:  # such a machine computes in another type
@@ -71,8 +72,16 @@ class DeployedClock(Clock):
 
     def _price(self, spec: ModelSpec, rows: int) -> float:
         """Microseconds of a pass over `rows` tokens of each text."""
-        bits = {"weight_bits": self.bits, "act_bits": self.bits, "kv_bits": self.bits}
-        shape = PassShape(rows, self.held, batch=self.deployment.sequences, logits=rows, **bits)
+        bits = self.bits
+        shape = PassShape(
+            rows,
+            self.held,
+            batch=self.deployment.sequences,
+            logits=rows,
+            weight_bits=bits,
+            act_bits=bits,
+            kv_bits=bits,
+        )
         return self.deployment.machine.time_us(pass_ops(spec, shape), self.dtype).us
 
     @property

@@ -16,11 +16,11 @@ import torch
 import toys
 
 from decodescope.app.commands.doctor_draft import examination_text
-from decodescope.engine.bench.draft_doctor.examination import DraftExamination, examine_draft
-from decodescope.engine.bench.draft_doctor.experiments import fit_temperature, mark_reactions
-from decodescope.engine.bench.draft_doctor.pair_checks import compare_files
-from decodescope.engine.bench.draft_doctor.places import LogitSample, read_places
-from decodescope.engine.bench.draft_doctor.readers import (
+from decodescope.engine.draft_doctor.examination import DraftExamination, examine_draft
+from decodescope.engine.draft_doctor.experiments import fit_temperature, mark_reactions
+from decodescope.engine.draft_doctor.pair_checks import compare_files
+from decodescope.engine.draft_doctor.places import LogitSample, read_places
+from decodescope.engine.draft_doctor.readers import (
     HeadReader,
     ModelReader,
     StepReader,
@@ -28,8 +28,8 @@ from decodescope.engine.bench.draft_doctor.readers import (
     with_head_flag,
     with_swapped_inputs,
 )
-from decodescope.engine.bench.draft_doctor.signatures import CHECKS, find_change
-from decodescope.engine.bench.draft_doctor.texts import DoctorError, DoctorText
+from decodescope.engine.draft_doctor.signatures import CHECKS, find_change
+from decodescope.engine.draft_doctor.texts import DoctorError, DoctorText
 from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.methods.samplers.greedy import Greedy
 from decodescope.engine.session.batch.decode import BatchSettings, decode_batch
 from decodescope.engine.session.load import Model
+from decodescope.engine.session.method import Method
 from decodescope.engine.session.run import encode_text_or_ids
 from decodescope.engine.session.session import stop_condition
 
@@ -51,7 +51,7 @@ def write_texts(
     """
     room = min(window, model.spec.max_positions) - answer_tokens
     rows = [(ids, chat) for ids, chat in encode_prompts(model, prompts) if 0 < len(ids) <= room]
-    settings = BatchSettings(Greedy(), stop_condition(model, None, []), max_new=answer_tokens)
+    settings = BatchSettings(Method().sampler, stop_condition(model, None, []), max_new=answer_tokens)
     batch = decode_batch(model, [ids for ids, _ in rows], settings)
     if batch.fault is not None:
         raise DoctorError(f"The answers could not be written ({batch.fault}): give fewer or shorter prompts.")

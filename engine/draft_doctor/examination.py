@@ -109,10 +109,9 @@ def examine_texts(
         ]
     results.sort(key=lambda x: -x.after)
     classes = token_classes(model, places, texts)
-    differences = compare_files(
-        model, draft if isinstance(draft, Model) else model.decoder.heads[draft], texts
-    )
-    marks = getattr(model.tokenizer, "marks", frozenset())
+    drafted = reader.head if isinstance(reader, HeadReader) else draft
+    differences = compare_files(model, drafted, texts) if isinstance(drafted, Model | Head) else []
+    marks: frozenset[int] = getattr(model.tokenizer, "marks", frozenset())
     reactions = None if isinstance(reader, HeadReader) else mark_reactions([target, reader], texts, marks)
     findings = name_causes(
         places,

@@ -83,7 +83,8 @@ def read_places(
     """Compare both at every place of the texts, and keep about `sample` places of the answers whole."""
     answers = sum(len(x.ids) - x.start for x in texts)
     every = max(1, answers // sample)
-    tables, ps, qs = [], [], []
+    tables = []
+    ps, qs = list[Tensor](), list[Tensor]()
     for number, text in enumerate(texts):
         p, q, first, good = read_pair(target, draft, text)
         tables.append(_compare_text(p, q, first, good, text, number))
@@ -123,7 +124,7 @@ def _compare_text(
         there = slice(max(0, o), rows - max(0, -o))
         hits[here, k] = (guess[here] == wanted[there]).float().cpu()
         shifted[here, k] = overlap_of(p[there], q[here]).cpu()
-    columns = [
+    columns: list[np.ndarray | Tensor] = [
         np.full(rows, number),
         index,
         index >= text.start,

@@ -98,7 +98,8 @@ def frequent_shifts(places: PairPlaces) -> list[int]:
 
 def list_head_readings(reader: HeadReader, places: PairPlaces) -> list[ChangedReading]:
     """What can be changed of a head: its output ids, the states that it reads, and where its draft vocabulary begins."""
-    rows, decoder, head = _moved_outputs(reader, places), reader.decoder, reader.head
+    decoder, head = reader.decoder, reader.head
+    rows = _moved_outputs(reader, places)
     if (exchanged := with_swapped_inputs(head)) is not None:
         how = "embedding and state in the other order"
         rows.append(ChangedReading("inputs", how, HeadReader(decoder, exchanged)))
@@ -118,10 +119,8 @@ def list_head_readings(reader: HeadReader, places: PairPlaces) -> list[ChangedRe
             flipped = HeadReader(decoder, with_head_flag(head, key))
             rows.append(ChangedReading("norms", f"{key} = {1 - head.shape[key]}, {how}", flipped))
         for shift in (-1, 1):
-            other = ListRolledReader(reader, head.ids, shift)
-            rows.append(
-                ChangedReading("draft_vocabulary", f"the draft vocabulary (d2t) moved by {shift:+d}", other)
-            )
+            how = f"the draft vocabulary (d2t) moved by {shift:+d}"
+            rows.append(ChangedReading("draft_vocabulary", how, ListRolledReader(reader, head.ids, shift)))
     return rows
 
 

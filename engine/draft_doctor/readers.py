@@ -38,7 +38,8 @@ class ModelReader:
     """A draft model as it stands. shift_in: is added to the ids that it reads;  again: it reads the first token twice"""
 
     def __init__(self, decoder: Decoder, shift_in: int = 0, again: bool = False) -> None:
-        self.decoder, self.shift_in, self.again = decoder, shift_in, again
+        self.decoder = decoder
+        self.shift_in, self.again = shift_in, again
 
     @torch.inference_mode()
     def read(self, ids: Sequence[int]) -> tuple[int, Tensor]:
@@ -65,7 +66,8 @@ class HeadReader:
             raise DoctorError(
                 f"The doctor cannot read a head of the kind {head.kind}, whose tokens the target reads: give another."
             )
-        self.decoder, self.target, self.head = decoder, DecoderTarget(decoder), head
+        self.decoder, self.head = decoder, head
+        self.target = DecoderTarget(decoder)
         self.layer_shift = layer_shift
 
     @torch.inference_mode()
@@ -122,7 +124,8 @@ class ListRolledReader:
     """A head whose draft vocabulary is read `shift` entries further on."""
 
     def __init__(self, inner: TextReader, kept: Tensor, shift: int) -> None:
-        self.inner, self.kept, self.shift = inner, kept, shift
+        self.inner = inner
+        self.kept, self.shift = kept, shift
 
     def read(self, ids: Sequence[int]) -> tuple[int, Tensor]:
         """Its logits; what it says of entry k of the draft vocabulary counts for entry k + shift."""
@@ -188,7 +191,8 @@ class StepReader:
     guess behind it, which is refused and dropped from the cache. steps: how many, at most"""
 
     def __init__(self, decoder: Decoder, start: int, steps: int) -> None:
-        self.decoder, self.start, self.steps = decoder, start, steps
+        self.decoder = decoder
+        self.start, self.steps = start, steps
 
     @torch.inference_mode()
     def read(self, ids: Sequence[int]) -> tuple[int, Tensor]:
