@@ -14,7 +14,7 @@ from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.heads.drafting.eagle3 import fused_layers
+from decodescope.engine.model.heads.drafting.draft_vocabulary import fused_layers
 from decodescope.engine.model.stores.cache import LayerStore
 
 

@@ -192,6 +192,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         dict(nodes=12, depth=5, tokens_per_pass=2),
         dict(nodes=9, width=1, tokens_per_pass=4),
     ],
+    "dflash": [dict(), dict(max_draft_tokens=1)],
+    "dspark": [dict(), dict(min_confidence=0.4), dict(max_draft_tokens=2, draft_temperature=0)],
     "clover": [dict(nodes=8), dict(nodes=20)],
     "kangaroo": [
         dict(max_draft_tokens=4, min_probability=0.0),

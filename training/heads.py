@@ -32,7 +32,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from decodescope.engine.model.heads.base import Head
-from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer
+from decodescope.engine.model.heads.drafting.draft_vocabulary import DraftVocabularyHead
 from decodescope.engine.model.heads.drafting.fspad import FspadLayer
 from decodescope.engine.model.heads.drafting.parallelspec import ParallelSpecLayer
 from decodescope.engine.model.heads.files import HEADS, write_head
@@ -60,6 +60,8 @@ TOLD = (
     "fspad",
     "parallelspec",
     "clover",
+    "dflash",
+    "dspark",
 )  # in docs/heads.md and not shipped: the others fill the room of heads
 AROUND = (FspadLayer, ParallelSpecLayer)  # nets with EAGLE's layer in them
 
@@ -169,7 +171,7 @@ def store_states(net: Net, text: Tensor, heads: Sequence[Head]) -> ModelStates:
     """
     device = next(net.parameters()).device
     layer = max(head.shape.get("layer", 0) for head in heads)
-    fuses, parts = any(isinstance(head, Eagle3Layer) for head in heads), []
+    fuses, parts = any(isinstance(head, DraftVocabularyHead) for head in heads), []
     for part in text.split(ROWS):
         with torch.autocast(device.type, torch.bfloat16):
             r = read_states(net, part.to(device), layer)
@@ -290,7 +292,7 @@ def main() -> None:  # noqa: PLR0915
     for head in heads:
         if args.source is not None:
             earlier[head.kind] = {"from": load_weights(head, args.source)}
-        elif isinstance(head, Eagle3Layer):
+        elif isinstance(head, DraftVocabularyHead):
             head.set_draft_vocabulary(frequent_ids(own, head.shape["kept"], net.shape.vocabulary))
             print(
                 f"the draft vocabulary holds {float(head.mask[held_out].mean()):.1%} of held-out tokens",

@@ -196,15 +196,20 @@ def our_chain(folder: Path, steps: int = STEPS) -> Chain:
     return Chain(tokens, torch.stack(rows))
 
 
+def library_modules(source: Path) -> None:
+    """Make the library importable out of `source`, a folder that holds the package `speculators`."""
+    sys.path.insert(0, str(source))
+    # what reads training data asks for further packages; the nets take one type's name from it
+    data = ModuleType("speculators.train.data")
+    data.BatchType = dict  # type: ignore[attr-defined]
+    sys.modules.setdefault(data.__name__, data)
+
+
 class Library:
     """The library's classes, out of `source`, a folder that holds the package `speculators`."""
 
     def __init__(self, source: Path) -> None:
-        sys.path.insert(0, str(source))
-        # what reads training data asks for further packages; the nets take one type's name from it
-        data = ModuleType("speculators.train.data")
-        data.BatchType = dict  # type: ignore[attr-defined]
-        sys.modules.setdefault(data.__name__, data)
+        library_modules(source)
         from speculators.config import SpeculatorsConfig, VerifierConfig
         from speculators.models.eagle3 import Eagle3DraftModel, Eagle3SpeculatorConfig
         from speculators.proposals.greedy import GreedyTokenProposalConfig
@@ -376,9 +381,9 @@ def compare(args: argparse.Namespace) -> None:
         args.record.write_text(json.dumps(recorded, separators=(",", ":")) + "\n")
 
 
-def arguments() -> argparse.ArgumentParser:
-    """The arguments of this comparison."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(about: str | None = __doc__) -> argparse.ArgumentParser:
+    """The arguments of a comparison with this library."""
+    made = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument(
         "checkout", type=Path, metavar="CHECKOUT", help="folder that holds src/speculators or speculators"
     )

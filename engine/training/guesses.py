@@ -9,7 +9,10 @@ from torch import Tensor
 
 from decodescope.engine.model.heads.base import Head
 from decodescope.engine.model.heads.drafting.clover import CloverHeads
-from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer, scatter_logits
+from decodescope.engine.model.heads.drafting.dflash import DFlashNet
+from decodescope.engine.model.heads.drafting.draft_vocabulary import DraftVocabularyHead, scatter_logits
+from decodescope.engine.model.heads.drafting.dspark import DSparkNet
+from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer
 from decodescope.engine.model.heads.drafting.medusa import MedusaHeads
 from decodescope.engine.model.heads.drafting.parallelspec import ParallelSpecLayer
 from decodescope.engine.model.heads.drafting.shift import HeadShift, head_shifts
@@ -21,18 +24,20 @@ UNROLLED = 3  # levels of a draft on which EAGLE-3 is trained; seven in the orig
 
 def head_logits(target: HeadTarget, head: Head, x: Tensor) -> Tensor:
     """Logits [..., V] of the features [..., d] that a head made."""
-    if isinstance(head, Eagle3Layer):
+    if isinstance(head, DraftVocabularyHead):
         return scatter_logits(draft_vocabulary_logits(target, head, x), head.ids, target.vocab)
     return target.unembed(head.unembedding_input(x))
 
 
-def draft_vocabulary_logits(target: HeadTarget, head: Eagle3Layer, x: Tensor) -> Tensor:
-    """EAGLE-3's logits [..., kept] over its draft vocabulary, of its outputs [..., d]."""
+def draft_vocabulary_logits(target: HeadTarget, head: DraftVocabularyHead, x: Tensor) -> Tensor:
+    """The logits [..., kept] over its draft vocabulary, of its outputs [..., d]."""
     return head.choices(x, target.unembedding_rows(head.ids) if head.words is None else head.own_vocabulary)
 
 
 def count_levels(head: Head) -> int:
     """How many levels of a draft it guesses in training."""
+    if isinstance(head, DFlashNet):
+        return head.guesses
     return UNROLLED if head.kind == "eagle3" else head.shape.get("heads", head.shape.get("masks", 0) + 1)
 
 
@@ -45,6 +50,9 @@ def head_guesses(head: Head, r: ModelStates, noise: float = 0.0) -> list[tuple[H
     if isinstance(head, Eagle3Layer):
         tokens = [s.align(r.embedded, s.reads[0]) for s in table]
         return list(zip(table, head.unroll(head.enter(table[0].align(r.fused, 0)), tokens), strict=True))
+    if isinstance(head, DFlashNet):
+        outputs = _block_guesses(head, r, table)
+        return [(s, outputs[:, : s.rows(r.ids.shape[1]), k]) for k, s in enumerate(table)]
     if isinstance(head, CloverHeads):
         tokens = [s.align(r.embedded, s.reads[-1]) for s in table]
         return list(zip(table, head.unroll(table[0].align(r.feature, 0), tokens), strict=True))
@@ -69,3 +77,20 @@ def head_guesses(head: Head, r: ModelStates, noise: float = 0.0) -> list[tuple[H
         rows = [s.rows(r.ids.shape[1]) for s in table]
         return list(zip(table, head.unroll_groups(f, s.align(r.embedded, s.reads[0]), rows), strict=True))
     return [(s, head(f, s.align(r.embedded, s.reads[0])))]
+
+
+def _block_guesses(head: DFlashNet, r: ModelStates, table: list[HeadShift]) -> Tensor:
+    """float [B, rows, guesses, d] of blocks that begin at every place of whole texts; of DSpark with what its bias is made of.
+
+    A place past the end of its text has the last token in front of it, and is read by nobody.
+    """
+    assert head.mask_embedding is not None, "a head that is trained has a mask of its own"
+    s, T = table[0], r.ids.shape[1]
+    anchors = torch.arange(s.reads[0], s.reads[0] + s.rows(T), device=r.ids.device)
+    roots = s.align(r.embedded, s.reads[0])
+    outputs = head(head.enter(s.align(r.fused, 0)), head.fill_block(roots, head.mask_embedding), anchors)
+    if isinstance(head, DSparkNet):
+        first = head.shape["block"] - head.guesses
+        places = torch.arange(head.shape["block"], device=r.ids.device).sub(first).clamp(min=0)
+        outputs = head.with_bias(outputs, r.ids[:, (anchors[:, None] + places).clamp(max=T - 1)])
+    return head.guessing(outputs)

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from decodescope.engine.model.heads.base import Head
-from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer
+from decodescope.engine.model.heads.drafting.draft_vocabulary import DraftVocabularyHead
+from decodescope.engine.model.heads.drafting.dspark import DSparkNet
 from decodescope.engine.model.heads.drafting.shift import HeadShift
 
 from .adversary import Adversary
@@ -33,7 +34,8 @@ def loss_of(
     EAGLE, FSPAD and ParallelSpec: smooth L1 distance to the true feature (everywhere), plus 0.1 of the cross-entropy with the
     model's distribution (in FSPAD that of the feature that it speaks), 0.8^k for place k of a group. EAGLE-3: cross-entropy
     with the model's distribution over the draft vocabulary, 0.8^k for level k of the draft, where the model's likeliest token
-    is in it.
+    is in it. DFlash and DSpark: the same for place k; speculators weighs it exp(-k / 4). DSpark's confidence: cross-entropy
+    with the chance of acceptance, the overlap of both distributions.
 
     Blockwise: cross-entropy of the token for one head, drawn again for each batch, which is on average the mean over heads.
     With a `rival` its loss is added, at the same places.
@@ -56,7 +58,7 @@ def loss_of(
             tokens = s.align(r.ids, s.says).flatten()[at]
             total = total + weight * F.cross_entropy(target.unembed(mine).float(), tokens)
             continue
-        if isinstance(head, Eagle3Layer):
+        if isinstance(head, DraftVocabularyHead):
             losses = F.cross_entropy(
                 draft_vocabulary_logits(target, head, mine).float(),
                 target.unembed_ids(feature, head.ids).float().softmax(1),
@@ -66,6 +68,9 @@ def loss_of(
                 target.unembed(feature).argmax(1) if r.best is None else s.align_target(r.best).flatten()[at]
             )
             total = total + 0.8**k * (losses * head.mask[best]).mean()
+            if isinstance(head, DSparkNet) and head.confidence is not None:
+                before = s.align(r.ids, s.says - 1).flatten()[at]
+                total = total + 0.8**k * _confidence_loss(target, head, mine, before, feature)
             continue
         law = target.unembed(feature).float()  # [n, V]
         soft = F.cross_entropy(head_logits(target, head, mine).float(), law.softmax(1))
@@ -88,3 +93,18 @@ def _distance(r: ModelStates, s: HeadShift, x: Tensor) -> Tensor:
         return F.smooth_l1_loss(x.float(), true)
     counted = s.align(r.counted, s.says)
     return F.smooth_l1_loss(x[counted].float(), true[counted])
+
+
+def _confidence_loss(
+    target: HeadTarget, head: DSparkNet, outputs: Tensor, before: Tensor, feature: Tensor
+) -> Tensor:
+    """Cross-entropy of DSpark's confidence with the chance that a token drawn from its distribution is accepted.
+
+    outputs: [n, d + rank] of places behind tokens `before` (int64 [n]);  feature: [n, d] of the target there
+    """
+    with torch.no_grad():
+        q = head_logits(target, head, outputs).float().softmax(1)
+        chance = torch.minimum(q, target.unembed(feature).float().softmax(1)).sum(1)
+    said = head.acceptance(outputs[:, : head.shape["d"]], before)
+    assert said is not None
+    return F.binary_cross_entropy_with_logits(said.float(), chance)

@@ -18,8 +18,8 @@ from decodescope.engine.core.files import write_json
 from decodescope.engine.core.progress import Progress
 from decodescope.engine.kernels.choice import kernels_set_to
 from decodescope.engine.model.heads.base import Head
-from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer
-from decodescope.engine.model.heads.files import write_head
+from decodescope.engine.model.heads.drafting.draft_vocabulary import DraftVocabularyHead
+from decodescope.engine.model.heads.files import HEADS, write_head
 from decodescope.engine.session.load import Model
 
 from .acceptance import DraftAcceptance, measure_acceptance
@@ -72,7 +72,7 @@ class TrainingSettings:
     @property
     def places(self) -> float:
         """The share of places at which a step takes the loss: all where a head has a vocabulary of its own, which is small."""
-        return 1.0 if self.kind == Eagle3Layer.kind else 0.25
+        return 1.0 if issubclass(HEADS[self.kind], DraftVocabularyHead) else 0.25
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class HeadTraining:
             torch.manual_seed(asked.seed)
             self.head = new_head(asked.kind, self.target, **shape).to(self.target.device)
         self.head.made_for = model.fingerprint
-        if isinstance(self.head, Eagle3Layer):
+        if isinstance(self.head, DraftVocabularyHead):
             words = np.concatenate([np.array(x.answer) for x in self.texts])
             self.head.set_draft_vocabulary(frequent_ids(words, self.head.shape["kept"], self.target.vocab))
         self.layer = self.head.shape.get("layer", 0)

@@ -10,7 +10,7 @@ import torch
 
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.heads.base import Head
-from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer
+from decodescope.engine.model.heads.drafting.draft_vocabulary import DraftVocabularyHead
 from decodescope.engine.model.heads.drafting.kangaroo import KangarooAdapter
 from decodescope.engine.model.heads.files import HEADS
 
@@ -31,6 +31,23 @@ SHAPES = {
     "redrafter": dict(heads=3, inner=144, blocks=2),
     "fspad": dict(n_heads=4, n_kv_heads=2, head_dim=64, d_ff=128, rank=64),
     "parallelspec": dict(masks=3, n_heads=4, n_kv_heads=2, head_dim=64, d_ff=128),
+    "dflash": dict(
+        vocab=4096, kept=2048, n_heads=4, n_kv_heads=2, head_dim=64, d_ff=128, block=4, layers=2, own_mask=1
+    ),
+    "dspark": dict(
+        vocab=4096,
+        kept=2048,
+        n_heads=4,
+        n_kv_heads=2,
+        head_dim=64,
+        d_ff=128,
+        block=3,
+        layers=2,
+        anchor=1,
+        own_mask=1,
+        rank=32,
+        confidence=2,
+    ),
     "clover": dict(heads=3, gates=4, gate_dim=32, n_heads=2, n_kv_heads=1, head_dim=64, d_ff=128, rank=128),
 }
 
@@ -39,7 +56,7 @@ def usual_shape(kind: str, spec: ModelSpec, chosen: Mapping[str, int]) -> dict[s
     """The sizes of a head of this kind for a model, with those that were `chosen`. Raises TrainingError for a size that the
     kind does not have, or that the model does not bear."""
     shape = dict(SHAPES[kind])
-    if kind == "eagle3":  # one more layer of the model, with a narrower feed-forward block
+    if _has_vocabulary(kind):  # one more layer of the model, with a narrower feed-forward block
         shape |= dict(n_heads=spec.n_heads, n_kv_heads=spec.n_kv_heads, head_dim=spec.head_dim)
         shape |= dict(d_ff=max(64, spec.d_model * 4 // 3 // 64 * 64), kept=min(8192, max(1, spec.vocab // 2)))
     if "layer" in shape:
@@ -61,15 +78,20 @@ def usual_shape(kind: str, spec: ModelSpec, chosen: Mapping[str, int]) -> dict[s
 
 
 def new_head(kind: str, target: HeadTarget, **shape: int) -> Head:
-    """Fresh heads for the model. The last norms of Kangaroo and EAGLE-3 begin as the model's final one."""
+    """Fresh heads for the model. The last norms of Kangaroo, EAGLE-3, DFlash and DSpark begin as the model's final one."""
     shape = {**SHAPES[kind], **shape}
-    if kind == "eagle3":
+    if _has_vocabulary(kind):
         shape |= dict(vocab=target.vocab, kept=min(shape["kept"], target.vocab))
     head = HEADS[kind](d=target.width, **shape)
-    if kind in ("kangaroo", "eagle3"):
+    if kind == "kangaroo" or _has_vocabulary(kind):
         with torch.no_grad():
-            cast(KangarooAdapter | Eagle3Layer, head).last.copy_(target.final_norm)
+            cast(KangarooAdapter, head).last.copy_(target.final_norm)
     return head
+
+
+def _has_vocabulary(kind: str) -> bool:
+    """Whether heads of this kind have a draft vocabulary."""
+    return issubclass(HEADS[kind], DraftVocabularyHead)
 
 
 def frequent_ids(text: np.ndarray, count: int, vocabulary: int) -> list[int]:

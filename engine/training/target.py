@@ -14,7 +14,7 @@ from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.model.attention.attention import soft_cap, upcast_half
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.heads.drafting.eagle3 import fused_layers
+from decodescope.engine.model.heads.drafting.draft_vocabulary import fused_layers
 from decodescope.engine.model.layers.matrix import unpack
 from decodescope.engine.model.layers.norm import single_weight
 

@@ -42,6 +42,10 @@ SHAPES = {
     "fspad": dict(n_heads=2, n_kv_heads=1, head_dim=16, d_ff=32, rank=8),
     "parallelspec": dict(masks=2, n_heads=2, n_kv_heads=1, head_dim=16, d_ff=32),
     "clover": dict(heads=3, gates=2, gate_dim=16, n_heads=2, n_kv_heads=1, head_dim=16, d_ff=32, rank=32),
+    "dflash": dict(kept=13, n_heads=2, n_kv_heads=1, head_dim=16, d_ff=32, block=4, own_mask=1),
+    "dspark": dict(
+        kept=13, n_heads=2, n_kv_heads=1, head_dim=16, d_ff=32, block=3, anchor=1, own_mask=1, rank=8, markov=2, confidence=2
+    ),
 }
 DRAFTS = {
     "medusa": dict(nodes=3),
@@ -55,6 +59,8 @@ DRAFTS = {
     "fspad": dict(nodes=3, width=1, depth=3),
     "parallelspec": dict(nodes=3, width=1, depth=3, tokens_per_pass=3),
     "clover": dict(nodes=3),
+    "dflash": dict(),
+    "dspark": dict(),
 }
 
 
@@ -341,7 +347,7 @@ def test_batches_are_what_the_model_made_of_their_text_and_every_window_comes_on
 def test_the_loss_at_a_share_of_the_places_is_on_average_that_of_all(draws: int) -> None:
     r = training.read_states(cyclic(), text(4, 12, 1), 1)
     for kind in HEADS.keys() - {"blockwise", "eagle"}:
-        head = toys.heads(kind, D, **(SHAPES[kind] | (dict(vocab=V) if kind == "eagle3" else {})))
+        head = toys.heads(kind, D, **(SHAPES[kind] | (dict(vocab=V) if "kept" in SHAPES[kind] else {})))
         with torch.no_grad():
             whole = float(training.loss_of(cyclic(), head, r))
             some = torch.stack([training.loss_of(cyclic(), head, r, 0.25) for _ in range(draws)])

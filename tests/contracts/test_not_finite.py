@@ -96,6 +96,8 @@ READ_HEADS = (
     "redrafter",
     "kangaroo",
     "blockwise",
+    "dflash",
+    "dspark",
 )
 
 

@@ -14,6 +14,7 @@ import toys
 from drafting import feature_of
 from eagle_reference import ReferenceEagle, ReferenceEagle3, greedy_chain
 from flipping import flips
+from head_folders import COMMON, FF, KEPT, LAYER, SPEC, D, V, head_of, layer_shapes, target, written
 from safetensors.torch import load_file, save_file
 
 from decodescope.engine import MethodError, Session
@@ -21,32 +22,15 @@ from decodescope.engine.model.checkpoint.folder import LoadError
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.heads.base import Head, RotaryPart
 from decodescope.engine.model.heads.describe import describe_heads, is_head_folder
-from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer, fused_layers
+from decodescope.engine.model.heads.drafting.draft_vocabulary import fused_layers
+from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer
 from decodescope.engine.model.heads.files import head_fingerprint, load_head, write_head
 from decodescope.engine.model.heads.published.layer_config import CLASS_DEFAULTS, QWEN_WINDOW
 from decodescope.engine.model.heads.published.layout_writer import LAYOUTS, write_published
 from decodescope.engine.session.replay.fork import check_same_models
 
-D, V, H, G, W, FF = (
-    32,
-    13,
-    4,
-    2,
-    8,
-    20,
-)  # width, ids, query heads, KV heads, width of a head, of the feed-forward block
-SPEC = toys.toy_spec(n_layers=6, heads=())
 DEEP = toys.toy_spec(n_layers=16, heads=())
-KEPT = [1, 2, 5, 6, 11, 12]
 IDS = "eagle_aux_hidden_state_layer_ids"
-LAYER = dict(
-    model_type="llama", hidden_size=D, intermediate_size=FF, num_attention_heads=H, num_key_value_heads=G, head_dim=W,
-    num_hidden_layers=1, vocab_size=V, rms_norm_eps=1e-6, hidden_act="silu", max_position_embeddings=SPEC.max_positions,
-    attention_bias=False, mlp_bias=False, rope_parameters={"rope_type": "default", "rope_theta": 500.0},
-)  # fmt: skip
-COMMON = dict(
-    use_cache=True, initializer_range=0.02, bos_token_id=1, transformers_version="5.0.0", dtype="bfloat16"
-)
 
 
 def authors(**changes: Any) -> dict[str, Any]:
@@ -87,20 +71,6 @@ def speculators(kind: str = "eagle3", layer: dict[str, Any] | None = None, **cha
     return {**own, "transformer_layer_config": {**LAYER, **COMMON, **(layer or {})}, **changes}
 
 
-def layer_shapes(place: str, width: int, layer: dict[str, Any], norms: bool) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a decoder layer without the norms before its attention."""
-    attention = {"q": (H * W, width), "k": (G * W, width), "v": (G * W, width), "o": (D, H * W)}
-    mlp = {"gate": (FF, D), "up": (FF, D), "down": (D, FF)}
-    shapes = {f"{place}.self_attn.{x}_proj.weight": shape for x, shape in attention.items()}
-    shapes |= {f"{place}.mlp.{x}_proj.weight": shape for x, shape in mlp.items()}
-    if layer.get("attention_bias"):
-        shapes |= {f"{place}.self_attn.{x}_proj.bias": shape[:1] for x, shape in attention.items()}
-    if layer.get("mlp_bias"):
-        shapes |= {f"{place}.mlp.{x}_proj.bias": shape[:1] for x, shape in mlp.items()}
-    shapes |= {f"{place}.self_attn.{x}_norm.weight": (W,) for x in "qk"} if norms else {}
-    return shapes | {f"{place}.post_attention_layernorm.weight": (D,)}
-
-
 def eagle3_shapes(
     config: dict[str, Any], first: str, states: int, drop: tuple[str, ...]
 ) -> dict[str, tuple[int, ...]]:
@@ -123,24 +93,6 @@ def eagle3_shapes(
     shapes |= {f"fc_norm.{i}.weight": (D,) for i in range(states)} if flags.get("fc_norm") else {}
     shapes |= {"fc.bias": (D,)} if config.get("bias") else {}
     return {name: x for name, x in shapes.items() if name not in drop}
-
-
-def written(
-    folder: Path, config: dict[str, Any], shapes: dict[str, tuple[int, ...]], lists: tuple[str, ...]
-) -> Path:
-    """A folder with this config and random tensors; lists: which of d2t and t2d it has."""
-    g = torch.Generator().manual_seed(4)
-    tensors = {
-        name: torch.randn(shape, generator=g) * (shape[-1] ** -0.5 if len(shape) > 1 else 0.3)
-        for name, shape in shapes.items()
-    }
-    tensors = {name: x + 1 if "norm" in name else x for name, x in tensors.items()}
-    ids = torch.tensor(KEPT)
-    known = {"d2t": ids - torch.arange(len(KEPT)), "t2d": torch.isin(torch.arange(V), ids)}
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(config))
-    save_file(tensors | {name: known[name] for name in lists}, folder / "model.safetensors")
-    return folder
 
 
 WINDOWED = {
@@ -202,14 +154,6 @@ def eagle_folder(folder: Path, name: str) -> Path:
     config, fuse, place = EAGLE[name]
     shapes = {f"{fuse}.weight": (D, 2 * D), f"{fuse}.bias": (D,), **layer_shapes(place, D, LAYER, False)}
     return written(folder, config, shapes, ())
-
-
-def target(spec: Any = SPEC) -> Decoder:
-    return toys.decoder(spec, 3, torch.float64)
-
-
-def head_of(folder: Path, kind: str, decoder: Decoder) -> Head:
-    return load_head(folder, decoder.spec, kind).copy_to(dtype=torch.float64)
 
 
 def chain_logits(
@@ -419,8 +363,6 @@ def test_what_libraries_read_differently_can_be_tried_both_ways(tmp_path: Path) 
 def test_drafts_that_cannot_be_read_say_what_is_missing(tmp_path: Path) -> None:
     for kind, says in {
         "peagle": "guesses all tokens of a draft in one pass",
-        "dflash": "a DFlash draft",
-        "dspark": "a DSpark draft",
         "dflash2": "a DFlash-2 draft",
         "xpress": "an XPress draft",
         "mtp": "multi-token prediction",
@@ -432,7 +374,9 @@ def test_drafts_that_cannot_be_read_say_what_is_missing(tmp_path: Path) -> None:
         with pytest.raises(LoadError, match=says):
             load_head(folder, SPEC, "eagle3")
     folder = eagle3_folder(tmp_path / "arch", "authors", architectures=["DFlashDraftModel"])
-    with pytest.raises(LoadError, match="holds a DFlash draft"):
+    with pytest.raises(
+        LoadError, match="holds DFlash drafts, not heads of the kind eagle3; give it as dflash="
+    ):
         load_head(folder, SPEC, "eagle3")
     folder = eagle3_folder(tmp_path / "bare", "authors", architectures=[], draft_vocab_size=None)
     with pytest.raises(LoadError, match="shape than EAGLE-3 heads"):  # recognised by the name of its layer

@@ -40,6 +40,8 @@ def test_shift_table_says_which_token_each_head_reads_and_guesses() -> None:
         "fspad": [((1,), 1, 2)],
         "parallelspec": [((1,), 1, 2), ((1,), 1, 3), ((1,), 1, 4)],
         "clover": [((1,), 1, 2), ((1, 2), 2, 3), ((1, 2, 3), 3, 4)],
+        "dflash": [((1,), 1, 2), ((1,), 1, 3), ((1,), 1, 4)],
+        "dspark": [((1,), 1, 2), ((1, 2), 2, 3), ((1, 3), 3, 4)],
     }
     assert {kind: [(s.reads, s.known, s.says) for s in head_shifts(kind, 3)] for kind in HEADS} == lines
     with pytest.raises(ValueError, match="there are medusa, hydra, eagle, eagle3, kangaroo, blockwise"):

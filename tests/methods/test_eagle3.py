@@ -13,7 +13,8 @@ from drafting import drafts, feature_of
 from methods.test_draft_heads import SAMPLERS, alone, method
 
 from decodescope.engine import MethodError, Session
-from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer, fused_layers, scatter_logits
+from decodescope.engine.model.heads.drafting.draft_vocabulary import fused_layers, scatter_logits
+from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.replay.exact_distribution import exact_distribution
 from decodescope.engine.training.shapes import SHAPES

@@ -543,7 +543,7 @@ OTHERWISE = {  # for both kinds: values that would mean another net
         {},
         "gives transformer_layer_config in its config.json and no speculators_model_type",
     ),
-    "dflash_config": ({}, "holds a DFlash draft, which fills a block of masks"),
+    "dflash_config": ({}, "holds DFlash drafts, not heads of the kind eagle"),
 }
 OTHERWISE3 = {
     "target_hidden_size": (64, "says target_hidden_size = 64"),

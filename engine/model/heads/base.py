@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
@@ -129,6 +130,12 @@ class Head(nn.Module):
 
     def __deepcopy__(self, memo: object) -> Head:
         return self
+
+    @classmethod
+    def sizes(cls) -> dict[str, int | None]:
+        """Every size that the net is made with, and what it is if it is not given; None: it must be."""
+        given = list(inspect.signature(cls.__init__).parameters.values())[1:]
+        return {x.name: None if x.default is inspect.Parameter.empty else x.default for x in given}
 
     @classmethod
     def from_tensors(cls, shape: Mapping[str, int], tensors: Mapping[str, Tensor]) -> Self:

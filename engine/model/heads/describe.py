@@ -12,7 +12,7 @@ from ..checkpoint.config import spec_from_config
 from ..checkpoint.folder import LoadError, member_file, read_json
 from ..checkpoint.keys import Config
 from .base import RotaryPart
-from .drafting.eagle3 import DEEP, Eagle3Layer
+from .drafting.draft_vocabulary import DEEP, DraftVocabularyHead
 from .files import NETS, load_head, split_settings
 from .published.families import find_layout
 from .published.published_folder import UNKNOWN_TARGET, open_tensors
@@ -70,9 +70,9 @@ def describe_heads(reference: Path, allow_pickle: bool = False) -> dict[str, Any
     head = load_head(reference, spec, kind, allow_pickle)
     facts: dict[str, Any] = {"path": str(folder), "kind": kind, "layout": head.layout or "decodescope"}
     facts |= {"numbers": sum(x.numel() for x in head.parameters()), "shape": head.shape}
-    if isinstance(head, Eagle3Layer):
+    if isinstance(head, DraftVocabularyHead):
         places = list(head.layer_ids) if head.layer_ids else USUAL
-        facts["target_layers"] = "none, the final feature" if head.shape["unfused"] else places
+        facts["target_layers"] = "none, the final feature" if head.shape.get("unfused") else places
     parts = [x for x in head.modules() if isinstance(x, RotaryPart)]
     if parts:
         rope = parts[0].rope

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +28,9 @@ from .drafting.bita import MaskTokens
 from .drafting.blockwise import BlockwiseHeads
 from .drafting.cerberus import CerberusGate
 from .drafting.clover import CloverHeads
+from .drafting.dflash import DFlashNet
+from .drafting.draft_vocabulary import DraftVocabularyHead
+from .drafting.dspark import DSparkNet
 from .drafting.eagle import EagleLayer
 from .drafting.eagle3 import Eagle3Layer
 from .drafting.fspad import FspadLayer
@@ -55,7 +57,7 @@ from .trigrams import TrigramLayers
 
 DRAFTING: tuple[type[Head], ...] = (
     MedusaHeads, HydraHeads, EagleLayer, Eagle3Layer, KangarooAdapter, BlockwiseHeads, MLPSpeculatorNet,
-    ReDrafterNet, FspadLayer, ParallelSpecLayer, CloverHeads,
+    ReDrafterNet, FspadLayer, ParallelSpecLayer, CloverHeads, DFlashNet, DSparkNet,
 )  # fmt: skip
 HEADS: dict[str, type[Head]] = {x.kind: x for x in DRAFTING}
 # on a draft model: they judge tokens, queries or answers and draft none
@@ -77,7 +79,9 @@ LARGEST = 1 << 16  # of any size in a config
 MOST_HEADS = 16
 MOST = {
     **dict.fromkeys(("heads", "masks", "gates", "blocks", "layers", "states", "ensemble"), MOST_HEADS),
-    **dict.fromkeys(("vocab", "own_embed"), 1 << 24),
+    **dict.fromkeys(("vocab", "own_embed", "mask_token"), 1 << 24),
+    **dict.fromkeys(("causal", "markov", "confidence"), 2),
+    "block": 64,
     "theta": 1 << 31,
 }
 # what the training scripts write into config.json for people, and no net is made of
@@ -291,12 +295,12 @@ def _set_windows(head: Head, config: Config, folder: Path) -> None:
 
 
 def _set_layer_ids(head: Head, config: Config, folder: Path, spec: ModelSpec) -> None:
-    """Set the layers of the target that an EAGLE-3 head reads, where its config names them."""
+    """Set the layers of the target that a head reads, where its config names them."""
     ids = config.get("layer_ids")
     if ids is None:
         return
     good = isinstance(ids, list) and all(type(x) is int and 0 <= x <= spec.n_layers for x in ids)
-    if not isinstance(head, Eagle3Layer) or not good or len(ids) != head.shape["states"]:
+    if not isinstance(head, DraftVocabularyHead) or not good or len(ids) != head.shape["states"]:
         raise LoadError(
             f"{folder}: layer_ids = {str(ids)[:40]} must name as many layers of {spec.name} as the head reads states; train "
             "the heads again."
@@ -307,12 +311,8 @@ def _set_layer_ids(head: Head, config: Config, folder: Path, spec: ModelSpec) ->
 def _shape(config: Config, folder: Path, spec: ModelSpec) -> dict[str, int]:
     """The sizes in a config, checked: whole, within bounds, and the target's."""
     said, kind = config.get("shape"), str(config["kind"])
-    sizes = {
-        name: p.default
-        for name, p in inspect.signature(NETS[kind].__init__).parameters.items()
-        if name != "self"
-    }
-    needed = {name for name, usual in sizes.items() if usual is inspect.Parameter.empty}
+    sizes = NETS[kind].sizes()
+    needed = {name for name, usual in sizes.items() if usual is None}
     if not isinstance(said, Config) or not needed <= said.keys() <= sizes.keys():
         raise LoadError(
             f"{folder}: the shape of {kind} heads says {', '.join(sorted(sizes))}; train the heads again."
@@ -338,6 +338,10 @@ def _shape(config: Config, folder: Path, spec: ModelSpec) -> dict[str, int]:
             raise LoadError(
                 f"{folder} {does} {said[name]} ids, {spec.name} knows {spec.vocab}; train it again."
             )
+    if said.get("mask_token", 0) >= spec.vocab:
+        raise LoadError(
+            f"{folder} has masks of the id {said['mask_token']}, {spec.name} knows {spec.vocab}; train it again."
+        )
     if not said.get("layer", 1) < spec.n_layers:
         raise LoadError(
             f"{folder} leaves after layer {said['layer']} of the {spec.n_layers} of {spec.name}; train it again."
@@ -393,7 +397,7 @@ def write_head(head: Head, folder: Path, notes: Mapping[str, Any] | None = None)
         config["rotations"] = {name: rope_table(x, widths[name]) for name, x in turned.items()}
     if windows := {name: part.window for name, part in parts.items() if part.window}:
         config["windows"] = windows
-    if isinstance(head, Eagle3Layer) and head.layer_ids is not None:
+    if isinstance(head, DraftVocabularyHead) and head.layer_ids is not None:
         config["layer_ids"] = list(head.layer_ids)
     tensors = {name: x.detach().to("cpu", torch.bfloat16).contiguous() for name, x in head.tensors().items()}
     write_folder(folder, tensors, {**config, **(notes or {})})

@@ -9,7 +9,8 @@ from decodescope.engine.core.component import component
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer, fused_layers
+from decodescope.engine.model.heads.drafting.draft_vocabulary import fused_layers
+from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer
 from decodescope.engine.model.heads.drafting.pairs import PairHead
 
 from ..shared.beam_tree import BeamTree

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
-
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.bases.drafter import DrawnDrafter
 from decodescope.engine.decoding.values.draft import Draft
 
+from ..shared.chain_drawing import draw_in_turn
 from ..shared.slot_drafter import SLOTS, SlotDrafter
 
 
@@ -72,27 +71,7 @@ class LookAheadTokens(DrawnDrafter, SlotDrafter):
 
     def _chain(self, ctx: Context) -> Draft:
         """The guesses as a chain, drawn one after the other under a random sampler."""
-        sampler, state = ctx.sampler, ctx.state
-        guessed = () if self._guessed is None else tuple(self._guessed[: ctx.room])
-        tokens = list[int]()
-        laws = list[torch.Tensor]()
-        us = list[float | None]()
-        sure = list[float]()
-        for i, logits in enumerate(guessed):
-            sure.append(round(float(logits.softmax(-1).amax()), 4))
-            if sampler.greedy:
-                tokens.append(int((sampler.warp(logits, state) if sampler.stateful else logits).argmax()))
-            else:
-                laws.append(ctx.law(logits, state))
-                token, u, *_ = ctx.chance.draw(laws[-1], ctx.position + i, "draft")
-                tokens.append(token)
-                us.append(u)
-            state = sampler.update(state, tokens[-1], logits) if sampler.stateful else state
-        draft = Draft.chain(tokens, source="look-ahead tokens")
-        draft.notes = {"look_ahead": list(range(1, len(tokens) + 1)), "sure": sure}
-        if laws:
-            draft.kind = "iid"
-            draft.q = torch.stack(laws)
-            draft.q_row = list(range(len(laws)))
-            draft.u = us
+        guessed = iter(() if self._guessed is None else self._guessed[: ctx.room])
+        draft = draw_in_turn(ctx, lambda _: next(guessed, None), "look-ahead tokens")
+        draft.notes = {"look_ahead": list(range(1, len(draft) + 1)), **(draft.notes or {"sure": []})}
         return draft

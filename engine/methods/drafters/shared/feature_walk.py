@@ -14,6 +14,19 @@ from decodescope.engine.decoding.values.draft import unpack_bit_rows
 from decodescope.engine.model.heads.drafting.pairs import PairHead
 
 
+def join_states(hidden: dict[int | str, Tensor], places: Sequence[int | str]) -> Tensor:
+    """float [n, W]: the states of a probe's rows at these places, concatenated along the width."""
+    states = [hidden[place][0] for place in places]
+    return states[0] if len(states) == 1 else torch.cat(states, -1)
+
+
+def accepted_rows(outcome: DraftOutcome) -> tuple[list[int], list[int]]:
+    """The rows of the target's pass whose tokens are text now, the root's first, and the token after each of them."""
+    path, token = outcome.verdict.path, outcome.verdict.token
+    emitted = [outcome.draft.tokens[node] for node in path] + ([] if token is None else [token])
+    return [0, *(node + 1 for node in path)][: len(emitted)], emitted
+
+
 class FeatureWalk:
     """A layer that reads the text with the target, and looks ahead level by level.
 
@@ -39,8 +52,7 @@ class FeatureWalk:
             assert len(self.due[0]) == len(self.due[1]), "the lane hands over the states of the whole prompt"
 
     def _states(self, hidden: dict[int | str, Tensor]) -> Tensor:
-        states = [hidden[place][0] for place in self.places]
-        return states[0] if len(states) == 1 else torch.cat(states, -1)
+        return join_states(hidden, self.places)
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
         """float [n, d]: the embeddings of tokens that the layer reads."""
@@ -48,9 +60,7 @@ class FeatureWalk:
 
     def note_accepted(self, outcome: DraftOutcome) -> None:
         """Store the true states of the tokens that the target has accepted; the next `read_root` reads them."""
-        path, token = outcome.verdict.path, outcome.verdict.token
-        emitted = [outcome.draft.tokens[node] for node in path] + ([] if token is None else [token])
-        rows = [0, *(node + 1 for node in path)][: len(emitted)]
+        rows, emitted = accepted_rows(outcome)
         self.due = self._states(outcome.hidden)[rows], emitted
 
     def read_root(self) -> Tensor | None:

@@ -87,16 +87,20 @@ class DraftAttention(RotaryPart):
         """Queries [B, H, T, D], and keys and values [2, B, H_kv, T, D], of x [B, T, width] at `positions` (int64 [B, T], none
         above `highest`)."""
         (B, T, _), (H, G, D) = x.shape, self.sizes
-        key = x.dtype, x.device
-        if key not in self._tables:
-            self._tables[key] = RopeTable(self.rope, 256, *key)
         qkv = self.project_all(x).view(B, T, H + 2 * G, D)
         if self.q_norm is not None:
             qkv[:, :, :H] = unit_rms_norm(qkv[:, :, :H], self.q_norm, self.eps)
             qkv[:, :, H : H + G] = unit_rms_norm(qkv[:, :, H : H + G], self.k_norm, self.eps)
-        rotate_(qkv[:, :, : H + G], *self._tables[key].at(positions, highest))
+        self.rotate_in_place(qkv[:, :, : H + G], positions, highest)
         kv = qkv[:, :, H:].view(B, T, 2, G, D).permute(2, 0, 3, 1, 4)
         return qkv[:, :, :H].transpose(1, 2), kv
+
+    def rotate_in_place(self, x: Tensor, positions: Tensor, highest: int) -> None:
+        """Rotate x [B, T, H, D] at `positions` (int64 [B, T], none above `highest`)."""
+        key = x.dtype, x.device
+        if key not in self._tables:
+            self._tables[key] = RopeTable(self.rope, 256, *key)
+        rotate_(x, *self._tables[key].at(positions, highest))
 
     def mix(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False

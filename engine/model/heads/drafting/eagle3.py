@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, Self, cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from ...layers.matrix import linear, pack, unpack
-from ...layers.vocabulary import Vocabulary
+from ...layers.matrix import linear
 from ...stores.cache import LayerStore
 from ..base import HeadLinear, unit_rms_norm
 from .attention import THETA, DraftAttention, LeadingStore
+from .draft_vocabulary import DraftVocabularyHead
 from .eagle import EPS, GatedBlock
 from .pairs import PairHead
-
-DEEP = 16  # layers from which on a target counts as deep
-
-
-def fused_layers(n_layers: int) -> tuple[int, int, int]:
-    """The layers of a target that have their inputs read: low, middle and high.
-
-    In targets of 16 layers and more they are those of the original, 2, M / 2 and M - 3. In smaller targets M - 3 would leave
-    out a good part of all layers (three of eight), so the high one is the last: 2, 4 and 7 of eight.
-    """
-    high = n_layers - 3 if n_layers >= DEEP else n_layers - 1
-    return min(2, n_layers // 4), n_layers // 2, high
 
 
 class FurtherLayer(nn.Module):
@@ -52,7 +40,7 @@ class FurtherLayer(nn.Module):
         return self.block(x + self.attention(y, start, store, depth, visible))
 
 
-class Eagle3Layer(PairHead):
+class Eagle3Layer(DraftVocabularyHead, PairHead):
     """Slot t holds the pair (f_t, e(t+1)) as in EAGLE, but f_t = W [low; middle; high] of the states of token t that enter
     three layers of the target (`fused_layers`), and nothing asks the output g_t to be like f_{t+1}: it is fed back in its
     place. x = [norm(e); norm(f)] is 2 d wide, y = f + attention(x), g = y + FFN(norm(y)). Of norm(g) the rows of the draft
@@ -91,7 +79,6 @@ class Eagle3Layer(PairHead):
             unfused=unfused, fuse_bias=fuse_bias, qkv_bias=qkv_bias, out_bias=out_bias, mlp_bias=mlp_bias, qk_norm=qk_norm,
         )  # fmt: skip
         self.eps = eps * 1e-9
-        self.layer_ids: tuple[int, ...] | None = None
         self.own_embed = nn.Parameter(torch.zeros(own_embed, d)) if own_embed else None
         # of the states together
         self.input_norm = nn.Parameter(torch.ones(states * d)) if norm_before_fc else None
@@ -115,15 +102,10 @@ class Eagle3Layer(PairHead):
         )
         self.last = nn.Parameter(torch.ones(d))
         self.words = nn.ModuleList([HeadLinear(d, kept, bias=False)]) if own else None
-        self.mask: Tensor
-        self.register_buffer("mask", (torch.arange(vocab) < kept).float())
-        self._words: tuple[tuple[Tensor, int], Tensor, Tensor] | None = None
 
     def places(self, n_layers: int) -> tuple[int | Literal["final"], ...]:
         """The places of a target of so many layers that have their states read, one after the other."""
-        if self.shape["unfused"]:
-            return ("final",)
-        return self.layer_ids or fused_layers(n_layers)
+        return ("final",) if self.shape["unfused"] else super().places(n_layers)
 
     def store(self) -> LayerStore:
         """An empty store for keys and values of one sequence, of all layers."""
@@ -132,20 +114,6 @@ class Eagle3Layer(PairHead):
     @property
     def _further(self) -> list[FurtherLayer]:
         return cast("list[FurtherLayer]", list(self.more))
-
-    def _copy_metadata(self, head: Self) -> Self:
-        head.layer_ids = self.layer_ids
-        return super()._copy_metadata(head)
-
-    def set_draft_vocabulary(self, ids: Sequence[int]) -> None:
-        """Make `ids`, `kept` different ones, the draft vocabulary."""
-        self.mask.zero_()[list(ids)] = 1
-        assert int(self.mask.sum()) == self.shape["kept"], "the shape says how many ids are kept"
-
-    @property
-    def ids(self) -> Tensor:
-        """int64 [kept]: the draft vocabulary, ascending."""
-        return self.mask.nonzero()[:, 0]
 
     def enter(self, states: Tensor) -> Tensor:
         """The features [..., d] of states [..., states * d], the low one first."""
@@ -224,33 +192,3 @@ class Eagle3Layer(PairHead):
         return linear(
             features if self.shape["norm_output"] else unit_rms_norm(features, self.last, self.eps), words
         )
-
-    def rows(self, decoder: Vocabulary) -> tuple[Tensor, Tensor]:
-        """int64 [K] and float [K, d]: the ids of the draft vocabulary that the target may write, and their rows of the
-        unembedding. Gathered once for a target."""
-        key = decoder.head, decoder.vocab
-        if self._words is None or self._words[0][0] is not key[0] or self._words[0][1] != key[1]:
-            ids = self.ids
-            usable = ids < decoder.vocab
-            table = unpack(decoder.head)[ids[usable]] if self.words is None else self.own_vocabulary[usable]
-            self._words = key, ids[usable], pack(table)
-        return self._words[1:]
-
-    @property
-    def own_vocabulary(self) -> Tensor:
-        """float [kept, d]: the rows of its own vocabulary matrix, if it has one."""
-        assert self.words is not None
-        return unpack(cast(HeadLinear, self.words[0]).weight)
-
-    def _logits(self, features: Tensor, decoder: Vocabulary, first: int) -> Tensor:
-        """Logits [..., V] of outputs [..., d], -inf for what is not in the draft vocabulary; half types come out as float32."""
-        ids, words = self.rows(decoder)
-        logits = self.choices(features, words)
-        return scatter_logits(
-            logits if logits.dtype in (torch.float32, torch.float64) else logits.float(), ids, decoder.vocab
-        )
-
-
-def scatter_logits(logits: Tensor, ids: Tensor, vocab: int) -> Tensor:
-    """Logits [..., vocab] that are `logits` [..., K] at `ids` (int64 [K]) and -inf elsewhere."""
-    return logits.new_full((*logits.shape[:-1], vocab), -torch.inf).index_copy_(-1, ids, logits)

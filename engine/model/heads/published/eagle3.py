@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..drafting.eagle3 import DEEP, Eagle3Layer, fused_layers
+from ..drafting.draft_vocabulary import DEEP, fused_layers
+from ..drafting.eagle3 import Eagle3Layer
 from .layer_config import MOST_LAYERS, class_defaults, decoder_layer, read_sizes, read_windows, set_rotation
 from .published_folder import EMBEDDING, LayerMapping, PublishedFolder
 from .speculators import read_speculators
@@ -27,6 +28,10 @@ PLAIN3: dict[str, tuple[Any, ...]] = {
 NORMS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")  # see Eagle3Layer
 LAYER_IDS = ("eagle_aux_hidden_state_layer_ids", "aux_hidden_state_layer_ids", "target_layer_ids")
 SGLANG = "LlamaForCausalLMEagle3"  # an architecture; its layers are numbered by their outputs
+BY_ID = (
+    "words.0.weight",
+    "markov.w2.weight",
+)  # of our nets: tensors with a row for each id of the draft vocabulary
 DRAFT_VOCABULARY = 32_000  # of a config of speculators that gives none
 UNUSED = ("verifier_lm_head.weight", "verifier_norm.weight", "mask_hidden")  # read in training, or by P-EAGLE
 
@@ -71,7 +76,7 @@ def convert_speculators_eagle3(stored: PublishedFolder) -> Eagle3Layer:
     kept = stored.number("draft_vocab_size", DRAFT_VOCABULARY, stored.spec.vocab)
     ids = stored.config.get(LAYER_IDS[0])
     counted = stored.setting("layer_ids", ("inputs", "outputs")) or "inputs"
-    return _read_net(stored, kept, flags, _checked_ids(stored, LAYER_IDS[0], ids, counted), True)
+    return _read_net(stored, kept, flags, checked_layer_ids(stored, LAYER_IDS[0], ids, counted), True)
 
 
 def _read_net(
@@ -91,7 +96,7 @@ def _read_net(
             "EAGLE-1 layer, or a head that names its layers."
         )
     d, vocab = stored.spec.d_model, stored.spec.vocab
-    states, layers = len(ids or fused_layers(DEEP)), _layer_count(stored)
+    states, layers = len(ids or fused_layers(DEEP)), count_layers(stored)
     stored.expect({"target_hidden_size": (d,), "num_aux_hidden_states": (states,)})
     sizes, windows = read_sizes(stored), read_windows(stored, layers)
     if kept < vocab and "d2t" not in stored.shapes:
@@ -110,7 +115,9 @@ def _read_net(
             "names its further layers additional_layers, which SGLang computes without the residual between them; only "
             "layers.1 and so on, as vLLM and speculators compute them, can be read."
         )
-    own, tensors = _read_tensors(stored, map_tensors(shape, names), kept, states if flags["fc_norm"] else 0)
+    own, tensors = read_draft_tensors(
+        stored, map_tensors(shape, names), kept, states if flags["fc_norm"] else 0
+    )
     shape |= dict(own=int(own), own_embed=vocab if EMBEDDING in stored.shapes else 0)
     head = Eagle3Layer.from_tensors(shape, tensors)
     head.layer_ids = ids
@@ -118,7 +125,7 @@ def _read_net(
     return head
 
 
-def _read_tensors(
+def read_draft_tensors(
     stored: PublishedFolder, mappings: list[LayerMapping], kept: int, state_norms: int
 ) -> tuple[bool, dict[str, Tensor]]:
     """Whether the net has a vocabulary matrix of its own, and its tensors: those of `mappings` and of the vocabulary."""
@@ -130,20 +137,22 @@ def _read_tensors(
     spare |= {x: stored.shapes[x] for x in UNUSED if x in stored.shapes}
     tensors = stored.linear_tensors(mappings, spare)
     for name in (x for x in UNUSED if x in stored.shapes):
-        stored.remark(f"holds {name}, which no EAGLE-3 head reads when it drafts: it is not used.", "")
+        stored.remark(
+            f"holds {name}, which no {stored.title.removesuffix('s')} reads when it drafts: it is not used.",
+            "",
+        )
     if state_norms:
         tensors["state_norms"] = torch.stack([tensors.pop(f"state_norms.{i}") for i in range(state_norms)])
     ids = _draft_ids(stored, kept)
     if EMBEDDING in stored.shapes:
         tensors["own_embed"] = stored.take(EMBEDDING)
-    if own:
-        tensors["words.0.weight"] = tensors["words.0.weight"][ids.argsort()]  # our rows are sorted by id
-    elif _is_tied(stored) and not tied:
+    tensors |= {x: tensors[x][ids.argsort()] for x in BY_ID if x in tensors}  # our rows are sorted by id
+    if tied:
+        tensors["words.0.weight"] = tensors["own_embed"][ids.sort().values]
+    elif not own and _is_tied(stored):
         stored.remark(
             "gives tie_word_embeddings = true, and its file has no embedding: the target's unembedding serves."
         )
-    elif tied:
-        tensors["words.0.weight"] = tensors["own_embed"][ids.sort().values]
     tensors["mask"] = torch.zeros(vocab).index_fill_(0, ids, 1.0)
     return own or tied, tensors
 
@@ -184,7 +193,7 @@ def _parts_in_file(stored: PublishedFolder, name: str) -> dict[str, int]:
     return {x: int(y) for x, y in has.items()}
 
 
-def _layer_count(stored: PublishedFolder) -> int:
+def count_layers(stored: PublishedFolder) -> int:
     """How many decoder layers the config gives."""
     usual = class_defaults(stored).get("num_hidden_layers", 1)
     layers = stored.number("num_hidden_layers", usual, 1000, stored.layer)
@@ -246,7 +255,7 @@ def _author_layer_ids(stored: PublishedFolder) -> tuple[int, ...] | None:
     elif usual and [x + 1 for x in listed] == usual:
         counted = "outputs"
     chosen = stored.setting("layer_ids", ("inputs", "outputs"))
-    layers = _checked_ids(stored, key, ids, chosen or counted)
+    layers = checked_layer_ids(stored, key, ids, chosen or counted)
     if chosen is None and (listed != usual or counted != "inputs"):
         other = "inputs" if counted == "outputs" else "outputs"
         who = (
@@ -258,7 +267,7 @@ def _author_layer_ids(stored: PublishedFolder) -> tuple[int, ...] | None:
     return layers
 
 
-def _checked_ids(stored: PublishedFolder, key: str, ids: Any, counted: str) -> tuple[int, ...] | None:
+def checked_layer_ids(stored: PublishedFolder, key: str, ids: Any, counted: str) -> tuple[int, ...] | None:
     """The layers by their inputs, of `ids` that count the inputs or the outputs; None: the usual three."""
     if ids is None or ids == []:
         return None

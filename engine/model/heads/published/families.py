@@ -6,7 +6,7 @@ family is a file here with one function: from the tensors, checked, to our net.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from ...checkpoint.folder import LoadError, escape_unprintable, read_json
 from ...checkpoint.keys import GENERATION, HARMLESS, Config, key_readings, unread_key_remarks
 from ...checkpoint.weights import frequency_remarks
 from ..base import Head, RotaryPart
+from .dflash import convert_dflash, convert_dspark, convert_speculators_dflash, convert_speculators_dspark
 from .eagle import STEMS, convert_eagle, convert_speculators_eagle
 from .eagle3 import SGLANG, convert_eagle3, convert_speculators_eagle3
 from .hydra import convert_hydra
@@ -74,6 +75,10 @@ FAMILIES: dict[str, PublishedFamily] = {
     "eagle": PublishedFamily(
         "EAGLE heads", STEMS, convert_eagle, harmless=("tie_word_embeddings",)
     ),  # the target's unembedding serves
+    "dflash": PublishedFamily("DFlash drafts", STEMS, convert_dflash),
+    "dspark": PublishedFamily(
+        "DSpark drafts", STEMS, convert_dspark, harmless=("num_anchors",)
+    ),  # of training
 }
 # the same of the library speculators, whose config names the kind
 SPECULATORS: dict[str, PublishedFamily] = {
@@ -85,6 +90,12 @@ SPECULATORS: dict[str, PublishedFamily] = {
     ),
     "eagle": PublishedFamily(
         "EAGLE heads", STEMS, convert_speculators_eagle, harmless=(*AROUND, f"{LAYER}.tie_word_embeddings")
+    ),
+    "dflash": PublishedFamily(
+        "DFlash drafts", STEMS, convert_speculators_dflash, harmless=(*AROUND, "tie_word_embeddings")
+    ),
+    "dspark": PublishedFamily(
+        "DSpark drafts", STEMS, convert_speculators_dspark, harmless=(*AROUND, "tie_word_embeddings")
     ),
 }
 WRAPPED = ("eagle", "eagle3", "medusa", "mlp_speculator")  # a model_type of configs of vLLM's own layout
@@ -108,9 +119,9 @@ def published_kind(folder: Path) -> str | None:
 def find_layout(folder: Path, config: Mapping[str, Any]) -> HeadLayout | None:
     """The layout of a folder, by its config and the names of its files and tensors; None: none that we know.
 
-    In this order: speculators says so itself; DFlash is refused; an EAGLE-3 head shows by its architecture, its draft
-    vocabulary or the name of its layer; then the forms of EAGLE-1, Medusa and Hydra. Raises LoadError for what is recognised
-    and cannot be read.
+    In this order: speculators says so itself; DFlash and DSpark show by a table or their architecture; an EAGLE-3 head shows by
+    its architecture, its draft vocabulary or the name of its layer; then the forms of EAGLE-1, Medusa and Hydra. Raises
+    LoadError for what is recognised and cannot be read.
     """
     if KEY in config:
         reason = unreadable_reason(config[KEY])
@@ -122,8 +133,12 @@ def find_layout(folder: Path, config: Mapping[str, Any]) -> HeadLayout | None:
         return HeadLayout("speculators", kind, SPECULATORS[kind])
     architectures = config.get("architectures")
     named = [str(x) for x in architectures] if isinstance(architectures, list) else []
-    if "dflash_config" in config or any("dflash" in x.lower() for x in named):
-        raise LoadError(f"{folder} holds {UNREADABLE['dflash']}.")
+    if (kind := _block_kind(config, named)) is not None:
+        if kind in UNREADABLE:
+            raise LoadError(f"{folder} holds {UNREADABLE[kind]}.")
+        if file_of(folder, STEMS) is None:
+            raise LoadError(f"{folder} has no {STEMS[0]}.safetensors; download it again.")
+        return HeadLayout("z-lab" if kind == "dflash" else "DeepSpec", kind, FAMILIES[kind])
     fits = (kind for kind, x in FAMILIES.items() if file_of(folder, x.stems) is not None)
     kind = next(fits, "")
     if not kind:
@@ -139,6 +154,13 @@ def find_layout(folder: Path, config: Mapping[str, Any]) -> HeadLayout | None:
     third = config.get("draft_vocab_size") is not None or SGLANG in named or _has_midlayer(folder)
     kind = "eagle3" if third else "eagle"
     return HeadLayout("SGLang" if SGLANG in named else "the authors", kind, FAMILIES[kind])
+
+
+def _block_kind(config: Mapping[str, Any], architectures: Sequence[str]) -> str | None:
+    """The kind of a draft that fills a block in one pass, in its authors' layout; None: it is none."""
+    named = " ".join(architectures).lower()
+    kinds = (kind for kind in ("dflash2", "dspark", "dflash") if kind in named)
+    return next(kinds, "dflash" if "dflash_config" in config else None)
 
 
 def _has_midlayer(folder: Path) -> bool:

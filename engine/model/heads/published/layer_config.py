@@ -59,8 +59,9 @@ def class_defaults(stored: PublishedFolder) -> dict[str, int]:
     return CLASS_DEFAULTS.get(stored.family, {})
 
 
-def read_sizes(stored: PublishedFolder) -> LayerSizes:
-    """The sizes of the layer in its config, as far as all kinds have them, and its rotation."""
+def read_sizes(stored: PublishedFolder, plain: Mapping[str, Sequence[Any]] = PLAIN) -> LayerSizes:
+    """The sizes of the layer in its config, as far as all kinds have them, and its rotation. plain: the values that the net
+    computes, by key."""
     config, spec = stored.layer, stored.spec
     silent = class_defaults(stored)
     d = spec.d_model
@@ -79,7 +80,7 @@ def read_sizes(stored: PublishedFolder) -> LayerSizes:
             raise stored.refusal(
                 f"is quantised ({key}), which cannot be read; give the layer in a float type."
             )
-    stored.expect(PLAIN, config)
+    stored.expect(plain, config)
     n_heads = stored.number(
         "num_attention_heads", silent.get("num_attention_heads", spec.n_heads), MOST, config
     )

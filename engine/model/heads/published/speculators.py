@@ -14,9 +14,6 @@ LAYER = "transformer_layer_config"
 UNREADABLE = {
     "peagle": "a P-EAGLE head, which guesses all tokens of a draft in one pass from masks, and no drafter here does that; "
     "give an eagle3 head",
-    "dflash": "a DFlash draft, which fills a block of masks in one pass, and no drafter here does that; give an eagle3 head",
-    "dspark": "a DSpark draft, which fills a block of masks in one pass and corrects it, and no drafter here does that; "
-    "give an eagle3 head",
     "dflash2": "a DFlash-2 draft, which fills a block of masks in one pass with local convolutions, and no drafter here does "
     "that; give an eagle3 head",
     "xpress": "an XPress draft, which fills a block of masks in one pass and refines it, and no drafter here does that; give "
@@ -27,7 +24,7 @@ UNREADABLE = {
     "target's; train one with decodescope train head mlp_speculator",
     "independent": "a draft model of its own and no head; give it as --draft FOLDER with --drafter draft_model",
 }
-READABLE = ("eagle", "eagle3")
+READABLE = ("eagle", "eagle3", "dflash", "dspark")
 
 
 def unreadable_reason(kind: Any) -> str | None:
@@ -51,7 +48,7 @@ def read_speculators(stored: PublishedFolder) -> None:
     kind = stored.config[KEY]
     if stored.config.get(LAYER) is not None:
         stored.table(LAYER)
-    stored.expect({"model_type": ("llama", "qwen3") if kind == "eagle3" else ("llama",)}, stored.layer)
+    stored.expect({"model_type": ("llama",) if kind == "eagle" else ("llama", "qwen3")}, stored.layer)
     table = stored.table("speculators_config")
     stored.expect({"algorithm": (kind,)}, table)
     verifier = stored.table("verifier", table)
