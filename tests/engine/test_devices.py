@@ -90,7 +90,7 @@ HERE = {
         "session/replay/recall.py:Recall._draft_distribution",
     ),
     "a file is read here, and what it holds moved": (
-        "model/heads/published/eagle3.py:_read_tensors",
+        "model/heads/published/eagle3.py:read_draft_tensors",
         "model/heads/published/eagle3.py:_draft_ids",
         "model/heads/published/hydra.py:convert_hydra",
         "model/checkpoint/gguf/tensors.py:GgufTensors.matrix",

@@ -92,8 +92,8 @@ class BlockDrafter(DrawnDrafter):
 
     def pass_needs(self, spec: ModelSpec, heads: Mapping[str, Any]) -> Needs:
         net = heads.get(self.reads)
-        known = isinstance(net, DFlashNet)
-        return Needs(hidden=frozenset(net.places(spec.n_layers) if known else fused_layers(spec.n_layers)))
+        places = net.places(spec.n_layers) if isinstance(net, DFlashNet) else fused_layers(spec.n_layers)
+        return Needs(hidden=frozenset(places))
 
     def begin(self, ctx: Context) -> None:
         decoder = ctx.target.decoder

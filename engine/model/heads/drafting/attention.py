@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -43,7 +43,7 @@ class DraftAttention(RotaryPart):
     `width` is 0) and gives [B, T, d]. bias: queries, keys and values have one;  theta: base of the rotation;  out_bias: the
     output has a bias."""
 
-    joins = ("q", "k", "v")
+    joins: ClassVar[tuple[str, ...]] = ("q", "k", "v")
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ class InjectedAttention(DraftAttention):
     of the block; 0: all. A window does not move inside a block.  causal: "none", "windowed" (if there is a window) or "all"
     """
 
-    joins = ("k", "v")
+    joins: ClassVar[tuple[str, ...]] = ("k", "v")
     causal: str = CAUSAL[0]
 
     @property

@@ -133,12 +133,13 @@ def find_layout(folder: Path, config: Mapping[str, Any]) -> HeadLayout | None:
         return HeadLayout("speculators", kind, SPECULATORS[kind])
     architectures = config.get("architectures")
     named = [str(x) for x in architectures] if isinstance(architectures, list) else []
-    if (kind := _block_kind(config, named)) is not None:
-        if kind in UNREADABLE:
-            raise LoadError(f"{folder} holds {UNREADABLE[kind]}.")
+    block = _block_kind(config, named)
+    if block in UNREADABLE:
+        raise LoadError(f"{folder} holds {UNREADABLE[block]}.")
+    if block is not None:
         if file_of(folder, STEMS) is None:
             raise LoadError(f"{folder} has no {STEMS[0]}.safetensors; download it again.")
-        return HeadLayout("z-lab" if kind == "dflash" else "DeepSpec", kind, FAMILIES[kind])
+        return HeadLayout("z-lab" if block == "dflash" else "DeepSpec", block, FAMILIES[block])
     fits = (kind for kind, x in FAMILIES.items() if file_of(folder, x.stems) is not None)
     kind = next(fits, "")
     if not kind:
