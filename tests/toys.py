@@ -257,6 +257,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         dict(max_draft_tokens=3, update_interval=1, learning_rate=0.01),
         dict(max_draft_tokens=6, update_interval=3, replay_size=4, window=16, loss="jsd"),
     ],
+    "tli": [dict(max_draft_tokens=4), dict(max_draft_tokens=3, draft_temperature=0.5)],
+    "universal_assisted": [dict(max_draft_tokens=5), dict(max_draft_tokens=3)],
     "staged": [
         dict(max_draft_tokens=5, max_table_tokens=3),
         dict(max_draft_tokens=4, max_table_tokens=2, table="lookup", ngram=2),

@@ -1,4 +1,5 @@
-"""Drafting remark: where drafts cannot pay on this machine, a sentence before the run that says so with both figures.
+"""Drafting remarks: how many tokens a draft model with another tokenizer shares with the target, and where drafts cannot pay on
+this machine; a sentence before the run, with the figures.
 
 It reads curves that were measured when the models were loaded. Nothing is measured or loaded here.
 """
@@ -23,13 +24,17 @@ DRAFT = "draft"  # the only role whose passes are counted
 
 
 def drafting_remarks(play: RunService, composed: Composition) -> list[str]:
-    """The remark on what the page's controls describe, or none."""
+    """Remarks on what the page's controls describe: a draft model with another tokenizer, and drafts that cannot pay."""
     if composed.method is None or composed.why:
         return []
+    from decodescope.engine.session.compatibility import vocabulary_remarks
+
+    readers = play.models.readers(play.model_keys(composed.choice))
+    shared = vocabulary_remarks(composed.method, readers) if TARGET in readers else []
     threads = play.models.threads
     models = play.models.loaded_models(play.model_keys(composed.choice))
     said = drafting_remark(composed.method, models, None if threads is None else threads.number)
-    return [said] if said else []
+    return [*shared, *([said] if said else [])]
 
 
 def drafting_remark(method: Method, models: Mapping[str, Model], threads: int | None) -> str:

@@ -56,6 +56,8 @@ class Component:
     tells:      the signals that it records in each step, by name. A view draws each by its kind (docs/trace.md says where the
                 values are stored)
     lanes:      the further models that it works with, by role: "draft", "large", ...
+    own_tokens: those of `lanes` whose model may have another tokenizer than the target, since the part translates, or asks it
+                for no ids
     lane_needs: what it asks of the passes of those models
     listed:     whether people choose it by its name; a part that combines several named parts is not listed
 
@@ -69,6 +71,7 @@ class Component:
     caution: ClassVar[str] = ""
     tells: ClassVar[dict[str, Note]] = {}
     lanes: ClassVar[tuple[str, ...]] = ()
+    own_tokens: ClassVar[tuple[str, ...]] = ()
     lane_needs: ClassVar[Needs] = Needs()
     listed: ClassVar[bool] = True
     calibrated: Mapping[str, calibration.CalibratedValue] = {}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from decodescope.engine.core.arguments import Along
+from decodescope.engine.core.component import registry
 from decodescope.engine.core.roles import TARGET, WHOLE
+from decodescope.engine.decoding.values.vocabulary_map import VocabularyMap
 
 from .load import load_original
 from .method import Method, MethodError
@@ -68,7 +70,7 @@ def pair_unloaded_models(method: Method, model: R, models: Mapping[str, R]) -> d
     method.check(model.spec, models)
     used = {TARGET: model, **{role: models[role] for role in method.lanes}}
     method.check_models({role: x.spec for role, x in used.items() if role != TARGET})
-    check_same_tokens(used)
+    check_same_tokens(used, method.own_tokens)
     reading: tuple[Any, ...] = (
         method.drafter,
         method.strategy,
@@ -135,10 +137,11 @@ class OtherTokens(MethodError):
     """An id means other text in a further model than in the target."""
 
 
-def check_same_tokens(models: Mapping[str, ModelInfo]) -> None:
+def check_same_tokens(models: Mapping[str, ModelInfo], own_tokens: Collection[str] = ()) -> None:
     """Raise MethodError (OtherTokens) if an id means other text in one of them than in the target.
 
-    Ids that one of them lacks pad it to a round size, and are never chosen.
+    Ids that one of them lacks pad it to a round size, and are never chosen. own_tokens: roles whose model may have another
+    tokenizer; it has to share tokens with the target's.
     """
     target = models[TARGET]
     ours = target.tokenizer
@@ -149,14 +152,60 @@ def check_same_tokens(models: Mapping[str, ModelInfo]) -> None:
                 f"{target.name} and {other.name} cannot be compared, since one of them has no tokenizer; add its "
                 "tokenizer.json."
             )
-        if ours is None or theirs is None or ours is theirs:
+        if not (differs := differing_id(target, other)) or ours is None or theirs is None:
             continue
-        if differs := ours.same_ids(theirs, max(target.spec.vocab, other.spec.vocab)):
+        if role not in own_tokens:
+            ways = " or ".join(_translating_drafters(role))
+            other_way = f"the drafter {ways}, which translates, " if ways else ""
             raise OtherTokens(
                 f"{other.name} cannot be the {role} model of {target.name}: their tokenizers differ at id "
-                f"{differs[0]} ({differs[1]!r} against {differs[2]!r}). Use a model with the same tokenizer, "
+                f"{differs[0]} ({differs[1]!r} against {differs[2]!r}). Use a model with the same tokenizer, {other_way}"
                 f"or a method that needs no {role} model."
             )
+        if not ours.shared_ids(theirs):
+            raise OtherTokens(
+                f"{other.name} cannot be the {role} model of {target.name}: their tokenizers have no token in common. Use "
+                f"another {role} model, or a method that needs none."
+            )
+
+
+def differing_id(target: ModelInfo, other: ModelInfo) -> tuple[int, str | None, str | None] | None:
+    """The first id that has another token in `other` than in `target`, with both tokens; None if there is none."""
+    ours, theirs = target.tokenizer, other.tokenizer
+    if ours is None or theirs is None or ours is theirs:
+        return None
+    return ours.same_ids(theirs, max(target.spec.vocab, other.spec.vocab))
+
+
+def _translating_drafters(role: str) -> list[str]:
+    """The drafters that take a model of `role` with another tokenizer."""
+    return [name for name, part in registry("drafter").items() if part.listed and role in part.own_tokens]
+
+
+def vocabulary_maps(method: Method, models: Mapping[str, Model]) -> dict[str, VocabularyMap]:
+    """Role -> the map between its ids and the target's, for the models of `method` with another tokenizer."""
+    target = models[TARGET]
+    others = {role: models[role] for role in method.own_tokens if differing_id(target, models[role])}
+    vocab = common_vocabulary({role: x for role, x in models.items() if role not in others})
+    return {
+        role: VocabularyMap(target.tokenizer, x.tokenizer, vocab, x.decoder.vocab)
+        for role, x in others.items()
+        if target.tokenizer is not None and x.tokenizer is not None
+    }
+
+
+def vocabulary_remarks(method: Method, models: Mapping[str, ModelInfo]) -> list[str]:
+    """For each model of `method` with another tokenizer, a sentence: how many tokens it has in common with the target."""
+    target = models[TARGET]
+    said = []
+    for role, other in ((role, models[role]) for role in method.lanes if role in models):
+        if role in method.own_tokens and differing_id(target, other) and target.tokenizer and other.tokenizer:
+            shared = len(target.tokenizer.shared_ids(other.tokenizer))
+            said.append(
+                f"{other.name} has another tokenizer than {target.name}: {shared:,} of its {other.tokenizer.vocab:,} tokens "
+                f"({shared / other.tokenizer.vocab:.0%}) are tokens of both."
+            )
+    return said
 
 
 def _check_same_device(models: Mapping[str, Model]) -> None:

@@ -13,6 +13,7 @@ from decodescope.engine.core.component import note_declarations
 from decodescope.engine.core.roles import TARGET, WHOLE
 from decodescope.engine.decoding.record.recorder import Recorder
 from decodescope.engine.decoding.shared.verify_cost import known_curve
+from decodescope.engine.decoding.values.vocabulary_map import VocabularyMap
 from decodescope.engine.model.heads.base import Head
 from decodescope.engine.model.heads.files import head_fingerprint
 from decodescope.engine.trace.records.events import Made
@@ -39,10 +40,13 @@ def method_fields(method: Method, run: str, prompt: Sequence[int], recorder: Rec
     }
 
 
-def further_model_fields(models: Mapping[str, Model]) -> dict[str, dict[str, Any]]:
+def further_model_fields(
+    models: Mapping[str, Model], vocabularies: Mapping[str, VocabularyMap]
+) -> dict[str, dict[str, Any]]:
     """Role -> what a trace's header records of the model, for all models but the target.
 
-    `dtype` is recorded of a model that is loaded in another type than the target.
+    `dtype` is recorded of a model that is loaded in another type than the target, `shared_tokens` of one with another
+    tokenizer: how many tokens both have.
     """
     usual = models[TARGET].decoder.dtype if TARGET in models else None
     return {
@@ -50,6 +54,7 @@ def further_model_fields(models: Mapping[str, Model]) -> dict[str, dict[str, Any
             **x.spec.record(),
             "fingerprint": x.fingerprint,
             **({} if x.decoder.dtype == usual else {"dtype": type_name(x.decoder.dtype)}),
+            **({"shared_tokens": vocabularies[role].size} if role in vocabularies else {}),
         }
         for role, x in models.items()
         if role != TARGET

@@ -235,6 +235,14 @@ class Method:
         asked = {role for kind, part in self.used_parts.items() if kind not in looking for role in part.lanes}
         return tuple(role for role in self.lanes if role in asked)
 
+    @property
+    def own_tokens(self) -> frozenset[str]:
+        """The roles of models that may have another tokenizer than the target: every part that asks for one translates."""
+        parts = self.used_parts.values()
+        return frozenset(
+            role for role in self.lanes if all(role in x.own_tokens for x in parts if role in x.lanes)
+        )
+
     def lane_needs(self, role: str) -> Needs:
         """What the parts that ask for this model ask of its passes."""
         return union_of_needs(part.lane_needs for part in self.used_parts.values() if role in part.lanes)

@@ -30,6 +30,7 @@ from decodescope.engine.decoding.record.activity import count_record, note_actin
 from decodescope.engine.decoding.record.recorder import Recorder
 from decodescope.engine.decoding.shared.thread_count import ThreadCount
 from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.decoding.values.vocabulary_map import TranslatedText
 from decodescope.engine.kernels.choice import OneThreadForTorch, kernels_in_use, pass_threads
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.forward.executor import EngineFault, Executor
@@ -55,6 +56,7 @@ from .compatibility import (
     pair_models,
     reference_decoder,
     reference_models,
+    vocabulary_maps,
 )
 from .header import further_model_fields, head_fields, known_pass_times, method_fields, transform_reports
 from .length import LengthLimit, length_limit
@@ -150,7 +152,8 @@ class Session(State):
         m.mark_files()
         self._saved = check_saved_cache(m, model, saved, prompt)
         self._loaded = None if saved is None else saved.record()
-        vocab = common_vocabulary(self._models)
+        self._vocabularies = vocabulary_maps(m, self._models)
+        vocab = common_vocabulary(self._same_tokens)
         self.recorder = Recorder(level, None if model.tokenizer is None else model.tokenizer.piece, layers)
         self.recorder.forms = m.details
         lanes = self._lanes(vocab, executor)
@@ -199,9 +202,9 @@ class Session(State):
             raise MethodError(f"max_new_tokens = {max_new}: must be at least 1.")
         bad = next((x for x in prompt if not 0 <= x < vocab), None)
         if bad is not None:
-            names = " and ".join(x.spec.name for x in self._models.values())
+            names = " and ".join(x.spec.name for x in self._same_tokens.values())
             raise MethodError(f"the prompt holds token id {bad}; the ids of {names} are 0 to {vocab - 1}.")
-        return length_limit(self.method, self._models, len(prompt))
+        return length_limit(self.method, self._same_tokens, len(prompt))
 
     def _lanes(self, vocab: int, executor: Executor | None) -> dict[str, Lane]:
         """Role -> the lane that its model reads in, on one executor; the models choose among the first `vocab` ids.
@@ -210,16 +213,17 @@ class Session(State):
         """
         target, m = self._models[TARGET], self.method
         executor = executor or Executor(target.decoder.device)
+        own = self._vocabularies
         asked = (
             m.needs
             | m.drafter.pass_needs(target.spec, target.decoder.heads)
             | m.guidance.pass_needs(target.spec)
             | self.recorder.needs(target.spec.n_layers)
         )
-        return {
+        lanes = {
             role: Lane(
                 role,
-                x.decoder.limit_vocab(vocab),
+                x.decoder if role in own else x.decoder.limit_vocab(vocab),
                 m.policy if role == TARGET else KeepAll(),
                 kv_compression=m.kv_compression if role == TARGET else None,
                 needs=asked if role == TARGET else m.lane_needs(role),
@@ -228,6 +232,14 @@ class Session(State):
             for role, x in self._models.items()
             if role == TARGET or role in m.decoding_lanes
         }
+        for role, words in own.items():
+            lanes[role].translated = TranslatedText(words)
+        return lanes
+
+    @property
+    def _same_tokens(self) -> dict[str, Model]:
+        """Role -> model, of those that read the target's ids."""
+        return {role: x for role, x in self._models.items() if role not in self._vocabularies}
 
     def _attach_reference(self, reference: bool) -> None:
         """Watch the target's lane, set what its policy may use, and attach the reference if there is one.
@@ -241,7 +253,7 @@ class Session(State):
         self.target.open = partial(_open_lane, self._models, self.target.decoder.vocab, self.target.executor)
         self.target.encode = self.encode
         if reference:
-            self.target.keep_reference(*reference_decoder(self._models))
+            self.target.keep_reference(*reference_decoder(self._same_tokens))
         context, decoder = self.method.prompt_compression, self.target.decoder
         if self.target.reference is not None and (context.extra_entries(decoder) or context.states(decoder)):
             raise MethodError(
@@ -285,7 +297,7 @@ class Session(State):
                     **head_fields(self.method, target),
                 },
                 seed=self._seed,
-                lanes=further_model_fields(self._models),
+                lanes=further_model_fields(self._models, self._vocabularies),
                 reports=transform_reports(self._models),
                 loaded=self._loaded,
                 batch=self.batch,

@@ -36,7 +36,10 @@ CONFIG: dict[str, Any] = {
     "tie_word_embeddings": False,
 }
 PROMPT = [300, 301, 302, 50, 60, 300, 301]
-DRAFTING = [name for name in registry("drafter") if "draft" in registry("drafter")[name]().lanes]
+TRANSLATING = [name for name, part in registry("drafter").items() if "draft" in part.own_tokens]
+DRAFTING = [
+    name for name, part in registry("drafter").items() if "draft" in part().lanes and name not in TRANSLATING
+]
 
 
 def made(
@@ -136,8 +139,18 @@ def test_different_tokenizers_are_refused_with_the_first_id_that_differs(
     ) as error:
         session(target, draft, drafter)
     assert str(error.value).endswith(
-        "Use a model with the same tokenizer, or a method that needs no draft model."
+        f"Use a model with the same tokenizer, the drafter {' or '.join(TRANSLATING)}, which translates, or a method that "
+        "needs no draft model."
     )
+
+
+@pytest.mark.parametrize("drafter", TRANSLATING)
+def test_different_tokenizers_are_taken_by_drafters_that_translate(strangers: Any, drafter: str) -> None:
+    """Nearly all tokens are shared, so the models need no text to agree on; padding ids are in no pair."""
+    target, draft, _ = strangers
+    pair = session(target, draft, drafter)
+    assert finished(pair) == run(target, None, PROMPT, max_new_tokens=24).tokens
+    assert IDS - 3 <= pair.header.lanes["draft"]["shared_tokens"] <= IDS and pair.header.lossless
 
 
 def test_a_mark_without_a_row_in_either_model_is_no_difference(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_schedule_is_in_the_header() -> None:
 
 def test_drafter_that_does_not_ask_is_refused_in_one_sentence() -> None:
     fit = [name for name, cls in registry("drafter").items() if cls().uses_schedule]
-    assert fit == ["draft_model", "early_exit", "layer_skip", "online", "s2d"]
+    assert fit == ["draft_model", "early_exit", "layer_skip", "online", "s2d", "tli"]
     for parts in (
         {"drafter": "prompt_lookup"},
         {"drafter": ("draft_model", {"width": 2})},

@@ -117,7 +117,7 @@ def decode_prompt(
     method = build_method(args)
     notes += unused_model_notes(args, method) + calibration_notes(method)
     model, drafts = load_models(args, method)
-    notes += remarks(model, *drafts.values())
+    notes += remarks(model, *drafts.values()) + tokenizer_notes(method, model, drafts)
     from decodescope.engine.session.session import Session
 
     threads = choose_threads(args, model)
@@ -427,6 +427,13 @@ def load_models(args: argparse.Namespace, method: Method) -> tuple[Model, dict[s
         )
     others = {role: load(given[role], args.dtype, args.device) for role in roles if role in given}
     return model, others
+
+
+def tokenizer_notes(method: Method, model: Model, drafts: Mapping[str, Model]) -> list[str]:
+    """Lines for models of the method that have another tokenizer than the target: how many tokens they share."""
+    from decodescope.engine.session.compatibility import vocabulary_remarks
+
+    return [f"Note: {x}" for x in vocabulary_remarks(method, {TARGET: model, **drafts})]
 
 
 def remarks(*models: Model) -> list[str]:

@@ -29,6 +29,7 @@ from ..values.pass_record import (
 )
 from ..values.prompt_attention import PromptAttention
 from ..values.reference_cache import ReferenceCache
+from ..values.vocabulary_map import TranslatedText
 from .adaptive_depth import AdaptiveDepth, FlushDepth
 from .kv_compression import KVCompression
 from .policy import CHUNK, CachePolicy
@@ -44,6 +45,7 @@ class Lane:
     passes: records of the passes since they were last taken;  board: what the last one chose to read, if the policy selects
     open:   opens a lane of its own for the model of a role, which a policy asks for when the prompt has ended
     encode: text -> its ids, without a prefix; None without a tokenizer
+    translated: the text in its model's own ids, if that has another tokenizer than the target; None: the ids are the target's
     reference: reads along with a full cache; None: not asked for
     shown:  True if what its passes decide is recorded
     rule:   the rule under which it reads texts, its prompt among them; None: all layers run for them
@@ -89,6 +91,7 @@ class Lane:
         self.board: SparseRead | None = None
         self.open: Callable[[str, Needs], Lane] | None = None
         self.encode: Callable[[str], list[int]] | None = None
+        self.translated: TranslatedText | None = None
         self.reference: ReferenceCache | None = None
         self.shown = False
         if policy.needs_reference:
@@ -433,6 +436,14 @@ class Lane:
         if self.rule is None:
             return self.forward(feed, phase)
         return self.forward(feed, phase, self.rule.plan(position, feed), self.rule)
+
+    def own_ids(self, tokens: list[int]) -> list[int]:
+        """A text of the target in the ids that this lane reads; none if its model cannot read that text: it ends with half a
+        character that the model has no tokens for, or is longer in its tokens than it reads."""
+        if self.translated is None:
+            return tokens
+        ids = self.translated.encode(tokens)
+        return ids if len(ids) <= self.decoder.spec.max_positions else []
 
     def read_exactly(self, tokens: list[int]) -> None:
         """Hold exactly `tokens`; what of them it holds already is not read again."""

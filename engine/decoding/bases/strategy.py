@@ -60,7 +60,8 @@ class Strategy(Component):
             if not lane.decoder.spec.causal:  # it reads texts as a whole, when it is asked to
                 continue
             text = s.guidance.text(role, s.tokens, s.prompt) if role in s.guidance.lanes else s.tokens
-            lane.read(text[:-1] or text, "prefill", s.chunk_callback(role))
+            if text := lane.own_ids(text):
+                lane.read(text[:-1] or text, "prefill", s.chunk_callback(role))
 
     def begin(self, s: State) -> None:
         """Called once, when the prompt has been read."""

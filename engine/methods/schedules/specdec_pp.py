@@ -41,6 +41,7 @@ class SpecDecPP(Schedule):
     title = "SpecDec++ (acceptance head)"
     source = "Huang et al. 2024, arXiv:2405.19715, sections 3.2 and 3.3; Kaffaljidhmah2/SpecDec_pp, specdec_pp/hf_generation.py"
     lanes = ("draft",)
+    own_tokens = ("draft",)  # it reads states
     lane_needs: ClassVar[Needs] = Needs(hidden=frozenset({"final"}))
     looks_at = "judges by the state of"
     tells: ClassVar[dict[str, Note]] = {

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from decodescope.engine.core.conversation import Conversation
 from decodescope.engine.trace.records.events import Piece
@@ -91,6 +92,7 @@ class Tokenizer:
         for token, at in self._ids.items():
             self._tokens[at] = token
         self._pieces: dict[int, Piece] = {}  # of the ids that were asked for
+        self._shared: WeakKeyDictionary[Tokenizer, list[tuple[int, int]]] = WeakKeyDictionary()
         self.front, behind = self._surrounding_ids()
         end = self._named.get("eos_token", "")
         self.stop_ids: list[int] = sorted({*(stops or ()), *([self._ids[end]] if end in self._ids else [])})
@@ -383,6 +385,32 @@ class Tokenizer:
         length = min(max(self.vocab, other.vocab), rows)
         ours, theirs = (x._tokens[:length] + [None] * (length - x.vocab) for x in (self, other))
         return next((i, a, b) for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b)
+
+    def shared_ids(self, other: Tokenizer) -> list[tuple[int, int]]:
+        """(id here, id in `other`) of every token that both have, ascending: the same bytes, and a mark in both or in neither.
+
+        No id is in two pairs. If several ids of one tokenizer have the same bytes, as "A" and the byte token <0x41> have, the
+        byte token comes last.
+        """
+        if other not in self._shared:
+            theirs = other._ids_by_text
+            pairs = (
+                zip(ids, theirs[key], strict=False) for key, ids in self._ids_by_text.items() if key in theirs
+            )
+            self._shared[other] = sorted(pair for some in pairs for pair in some)
+        return self._shared[other]
+
+    @cached_property
+    def _ids_by_text(self) -> dict[tuple[bytes, bool], list[int]]:
+        """(bytes, whether it is a mark) -> the ids of such tokens, byte tokens last."""
+        ids: dict[tuple[bytes, bool], list[int]] = {}
+        spelled = [i for i, text in enumerate(self._tokens) if text is not None and _BYTE.fullmatch(text)]
+        last = frozenset(() if self._byte_level else spelled)
+        order = [*(i for i in range(self.vocab) if i not in last), *sorted(last)]
+        for token in order:
+            if self._tokens[token]:
+                ids.setdefault((self.bytes_of(token), token in self.marks), []).append(token)
+        return ids
 
 
 def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:

@@ -107,13 +107,13 @@ class Fork(Session):
         """
         self._turns = {}
         methods = [self.method]
-        self._lanes_read = further_model_fields(self._models)
+        self._lanes_read = further_model_fields(self._models, self._vocabularies)
         self._reports = transform_reports(self._models) or {}
         self._used_last: Mapping[str, Model] = self._models
         for leg in turns:
             fresh = self._fresh_session(leg, self.tokens)
             methods.append(fresh.method)
-            self._lanes_read |= further_model_fields(fresh._models)
+            self._lanes_read |= further_model_fields(fresh._models, fresh._vocabularies)
             self._reports |= transform_reports(fresh._models) or {}
             self._turns[leg.first] = replace(leg, method=fresh.method.record())
             self._used_last = fresh._models
@@ -285,12 +285,14 @@ class Fork(Session):
                 if role in fresh.guidance.lanes
                 else self.tokens
             )
-            lane.read(text[:-1] or text)
+            if text := lane.own_ids(text):
+                lane.read(text[:-1] or text)
         if fresh.target.reference is not None:  # the record of the earlier steps has what it saw of the past
             fresh.target.reference.take_record()
             fresh.target.reference.us = 0.0
         self.target, self.lanes = fresh.target, fresh.lanes
         self._models = fresh._models
+        self._vocabularies = fresh._vocabularies
         self.recorder.attach(self.target)
         self.recorder.reset_counts(self)
 

@@ -77,7 +77,8 @@ def causes_of(header: Header) -> Causes:
         causes.lossy.append("verdicts were forced")
     if header.loaded is not None:
         causes.lossy.append(_loaded_cause(header.loaded))
-    sizes = {role: x.get("vocab") for role, x in {TARGET: header.model, **header.lanes}.items()}
+    models = {TARGET: header.model, **header.lanes}
+    sizes = {role: x.get("vocab") for role, x in models.items() if "shared_tokens" not in x}
     smallest = min((x for x in sizes.values() if type(x) is int), default=0)
     if smallest < (x if type(x := sizes[TARGET]) is int else 0):
         causes.lossy.append(f"the vocabulary is cut to {smallest:,} tokens, those of the smallest model")

@@ -80,7 +80,8 @@ class Header:
 
     model:   the target: ModelSpec.record() and `fingerprint` (hash of config and weights); with draft heads also
              `head_fingerprints`: the same of each head that the method reads, by kind
-    lanes:   role -> the same for further models ("draft": ...), with `dtype` if it is another one than the target's
+    lanes:   role -> the same for further models ("draft": ...), with `dtype` if it is another one than the target's,
+             and `shared_tokens` if its tokenizer is another one: how many tokens both have
     method:  kind -> {"name": ..., knob: value, ...}; a chain of samplers has "stages": [...]
     parts:   kind -> the part's description of itself (`engine/trace/records/parts.py`)
     tellings: name of an acceptance rule -> its description of itself; a fork also has that of the run before it

@@ -24,13 +24,23 @@ class ModelTree:
 
     - tokens, parents, depth: per node; depth 1 is directly under the root
     - laws, u: per node, the distribution that it was drawn from and the uniform that drew it; empty under a greedy sampler
+
+    If the draft model has another tokenizer than the target (`Lane.translated`), everything here is in the target's ids: logits
+    are -inf at tokens that the draft model lacks, and the lane alone reads its own ids, at its own positions. own_ids: all of
+    it, the text of `ctx` too, is in the lane's own ids instead.
+
+    shared: float [R] for each row of logits that was translated: the probability that the draft model gave to tokens of both
     """
 
-    def __init__(self, ctx: Context, role: str = "draft"):
+    def __init__(self, ctx: Context, role: str = "draft", own_ids: bool = False):
         self.ctx = ctx
         self.lane = ctx.lanes[role]
         self.greedy = ctx.sampler.greedy
         self.stateful = ctx.sampler.stateful
+        text = None if own_ids else self.lane.translated
+        self._words = None if text is None else text.vocabulary
+        self.shared: list[Tensor] = []
+        self._root_at = ctx.position - 1  # where the lane reads the root
         self.tokens: list[int] = []
         self.parents: list[int] = []
         self.depth: list[int] = []
@@ -46,8 +56,39 @@ class ModelTree:
         self._first: list[int] = []  # per node, the first node that continues the text by the same tokens
 
     def read_root(self) -> Tensor:
-        """float [1, V]: the draft model's logits after the root; the lane first reads the text that it lacks."""
-        return self.lane.read(self.ctx.tokens)[None]
+        """float [1, V]: the draft model's logits after the root; the lane first reads the text that it lacks.
+
+        The lane can read the text (`Lane.own_ids`).
+        """
+        text = self.ctx.tokens if self._words is None else self.lane.own_ids(self.ctx.tokens)
+        self._root_at = len(text) - 1
+        return self._target_logits(self.lane.read(text)[None])
+
+    @property
+    def translates(self) -> bool:
+        """True if the lane reads other ids than those of the tree."""
+        return self._words is not None
+
+    def is_readable(self, node: int) -> bool:
+        """True if the draft model has the node's token, and reads so long a text."""
+        if self._words is None:
+            return True
+        fits = self._root_at + self.depth[node] < self.lane.decoder.spec.max_positions
+        return fits and self._words.own_id(self.tokens[node]) is not None
+
+    def _target_logits(self, logits: Tensor) -> Tensor:
+        if self._words is None:
+            return logits
+        ours = self._words.to_target_logits(logits)
+        self.shared.append((ours.logsumexp(-1) - logits.logsumexp(-1)).exp())
+        return ours
+
+    def _lane_ids(self, nodes: Sequence[int]) -> list[int]:
+        """The tokens of readable nodes in the lane's ids."""
+        tokens = [self.tokens[node] for node in nodes]
+        return (
+            tokens if self._words is None else [x for x in map(self._words.own_id, tokens) if x is not None]
+        )
 
     def read(self, nodes: Sequence[int], keep: bool = False) -> Tensor:
         """float [R, V]: the logits after each of `nodes`, in one pass; their parents have been read.
@@ -56,24 +97,23 @@ class ModelTree:
         one distribution, but a pass may round their rows differently. So they get the row of the first of them. keep: they are
         the next token of a chain, committed at once, so that accepted tokens need not be read again.
         """
-        start, device = self.ctx.position - 1, self.lane.decoder.device
+        start, device = self._root_at, self.lane.decoder.device
         if keep:
             (node,) = nodes
             logits = self.lane.forward(
-                Feed.causal_chain([self.tokens[node]], start + self.depth[node], device), "draft"
+                Feed.causal_chain(self._lane_ids(nodes), start + self.depth[node], device), "draft"
             )
             self.lane.commit([0], compress=False)
-            return logits[0]
+            return self._target_logits(logits[0])
         for row, node in enumerate(nodes, self._pending):
             self._sees[node] = self._sees[self.parents[node]] | 1 << row
         self._pending += len(nodes)
         places = [start + self.depth[node] for node in nodes]
-        ids = [self.tokens[node] for node in nodes]
+        ids = self._lane_ids(nodes)
         fed, at = torch.tensor([ids, places], device=device).chunk(2)  # one copy up for both
         visible = unpack_bit_rows(tuple(self._sees[node] for node in nodes), self._pending)[None]
-        logits = self.lane.forward(Feed(fed, at, visible.to(device), highest=max(places), ids=ids), "draft")[
-            0
-        ]
+        fed_nodes = Feed(fed, at, visible.to(device), highest=max(places), ids=ids)
+        logits = self._target_logits(self.lane.forward(fed_nodes, "draft")[0])
         firsts: dict[int, int] = {}  # first node with a text -> its row
         rows = [firsts.setdefault(self._first[node], i) for i, node in enumerate(nodes)]
         return logits if len(firsts) == len(rows) else logits[rows]
@@ -194,24 +234,30 @@ class ModelTree:
         return Draft(tokens, parents, kind, q, list(range(len(tokens))), u, source=source, notes=notes)
 
 
-def scheduled_chain(ctx: Context, length: int) -> Draft:
-    """A chain from the draft model, as long as the schedule allows; length: the drafter's own."""
+def scheduled_chain(ctx: Context, length: int, tree: ModelTree | None = None) -> Draft:
+    """A chain from the draft model, as long as the schedule allows; length: the drafter's own.
+
+    tree: grows the chain; None: a new one
+    """
+    tree = tree or ModelTree(ctx)
     longest = ctx.schedule.draft_limit(ctx, length)
     if longest == 0:
         return Draft()
     lane, greedy = ctx.lanes["draft"], ctx.sampler.greedy and not ctx.sampler.stateful
-    if (
-        greedy and not ctx.schedule.adapts and is_unobserved(lane)
-    ):  # no schedule needs the tokens before the last
+    if tree.translates and not lane.own_ids(ctx.tokens):
+        return Draft()
+    # no schedule needs the tokens before the last
+    if greedy and not tree.translates and not ctx.schedule.adapts and is_unobserved(lane):
         lane.read(ctx.tokens)
         first = lane.best[-1]
         tokens = [first, *(continue_greedily(lane, first, longest - 1) if longest > 1 else [])]
         return Draft.chain(tokens, source=lane.decoder.spec.name, notes=ctx.schedule.notes() or None)
-    tree = ModelTree(ctx)
     logits = tree.read_root()
     (node,) = tree.grow(ROOT, logits[0], 1)
     while (
-        ctx.schedule.continue_drafting(_drafted_token(tree, node, logits[0])) and len(tree.tokens) < longest
+        ctx.schedule.continue_drafting(_drafted_token(tree, node, logits[0]))
+        and len(tree.tokens) < longest
+        and tree.is_readable(node)
     ):
         logits = tree.read([node], keep=True)
         (node,) = tree.grow(node, logits[0], 1)
