@@ -43,7 +43,7 @@ DRAFTERS = {
     "layer_skip": dict(max_draft_tokens=4, skip_ratio=0.5, min_probability=0.0),
 }
 DRAWING = ["greedy", ("temperature", {"temperature": 0.9})]
-MODELS_ONLY = ("specdec_pp", "goodput")  # these require a draft model
+MODELS_ONLY = ("specdec_pp", "goodput", "adaptive_verification")  # these require a draft model
 
 
 def scheduled(schedule: Any, drafter: str = "draft_model", sampler: Any = "greedy", **more: Any) -> Session:
@@ -71,8 +71,11 @@ def asked(room: int = 99) -> Context:
 
 @pytest.mark.parametrize("schedule, drafter, sampler", thinned(2, SCHEDULES, DRAFTERS, DRAWING))
 def test_scheduled_drafts_keep_the_text_the_caches_and_the_books(
-    schedule: Any, drafter: str, sampler: Any
+    schedule: Any, drafter: str, sampler: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if schedule[0] == "adaptive_verification":  # a draft as dear as its target is worth no row
+        costs = cycle([LinearPassTime(10.0, 2.0, 0.0), LinearPassTime(0.0, 0.0, 0.0)])
+        monkeypatch.setattr(LinearPassTime, "from_profile", classmethod(lambda *_: next(costs)))
     if schedule[0] in MODELS_ONLY and drafter != "draft_model":
         with pytest.raises(
             MethodError, match=rf"^{schedule[0]} .* {drafter} (drafts without one|does nei).*\.$"
@@ -198,6 +201,7 @@ def walked(
         ("confidence", {"max_draft_tokens": 3, "threshold": 0.5}),
         ("specdec_pp", {"max_draft_tokens": 3, "threshold": 0.5}),
         ("goodput", {"max_draft_tokens": 2, "alpha": 0.5, "decay": 0.3}),
+        ("adaptive_verification", {"max_draft_tokens": 2}),
     ],
 )
 def test_the_law_is_the_targets_whatever_the_schedule_decides(

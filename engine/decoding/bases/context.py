@@ -35,7 +35,12 @@ class DraftedToken:
     @lazy
     def confidence(self) -> float:
         """The largest probability of the draft's distribution before the sampler."""
-        return float(self.logits.softmax(-1).amax())
+        return largest_probability(self.logits)
+
+
+def largest_probability(logits: Tensor) -> float:
+    """The largest probability of the distribution of logits [V]."""
+    return float(logits.softmax(-1).amax())
 
 
 class DraftLength:
@@ -50,6 +55,11 @@ class DraftLength:
     def draft_limit(self, ctx: Context, length: int) -> int:
         """How many tokens may be drafted in this step, at most ctx.room; length: the drafter's own knob."""
         return min(length, ctx.room)
+
+    def is_worth_verifying(self, logits: Tensor) -> bool:
+        """Called before each token is drawn, with the logits [V] that it would be drawn from, before the sampler. False: it is
+        not drawn, and the draft ends before it."""
+        return True
 
     def continue_drafting(self, drafted: DraftedToken) -> bool:
         """True to draft another token after this one, if there is still room."""

@@ -14,8 +14,8 @@ from .context import Context, DraftLength, DraftOutcome
 
 class Schedule(Component, DraftLength):
     """Base of every schedule. A drafter that can be scheduled calls `draft_limit` once a step, then `continue_drafting` after
-    each token that it drafted; that token is verified whatever the answer. In this base class, a draft has the drafter's own
-    length.
+    each token that it drafted; that token is verified whatever the answer. A drafter with a draft model also asks
+    `is_worth_verifying` before each token. In this base class, a draft has the drafter's own length.
 
     adapts:   True if a draft's length may differ from the drafter's own
     gates:    True if it may shorten the draft of a drafter that does not ask, or leave it out (`draft_room`)
@@ -34,6 +34,11 @@ class Schedule(Component, DraftLength):
                 "draft_model, or the schedule confidence."
             )
         return None
+
+    @property
+    def refused_draft(self) -> bool:
+        """True if it left out the whole draft of this step after the drafter had begun it."""
+        return False
 
     def begin(self, ctx: Context) -> None:
         """Called once, when the prompt has been read up to the root, before the drafter begins."""

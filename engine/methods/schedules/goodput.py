@@ -6,24 +6,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.cost.hardware import DEVICES
 from decodescope.engine.cost.speedup import expected_tokens
-from decodescope.engine.decoding.bases.schedule import Schedule
-from decodescope.engine.decoding.shared.pass_time import LinearPassTime, MeasuredPassTime
+from decodescope.engine.decoding.shared.priced_schedule import COPYING, PricedSchedule
 
 if TYPE_CHECKING:
     from decodescope.engine.core.method_view import MethodView
     from decodescope.engine.core.spec import ModelSpec
     from decodescope.engine.decoding.bases.context import Context, DraftOutcome
-    from decodescope.engine.model.forward.decoder import Decoder
 
-PassTime = LinearPassTime | MeasuredPassTime
-COPYING = LinearPassTime(0.0, 0.0, 0.0)  # a token that is copied from text costs no pass
 PRIOR = 4.0  # weight of `alpha` at the start of the average, in judged tokens
 
 
 @component
-class Goodput(Schedule):
+class Goodput(PricedSchedule):
     """SmartSpec: of the lengths k from 0 (no drafting) to `max_draft_tokens`, take the one with the most expected tokens in a
     given time,
 
@@ -35,11 +30,9 @@ class Goodput(Schedule):
 
     It goes with a chain that a draft model writes, and with a chain that is copied from text, whose t_draft is nothing.
 
-    The batch is simulated: one text is decoded, with the times of a server that decodes `batch` such texts of its length at
-    once. From the models' shapes and a machine's published peaks, t(rows) = fixed + row * rows + entry * context. With
-    `machine` here t(rows) is the curve measured on this machine through the kernels in use, and then runs differ. A step with
-    k = 0 has no draft that could record a note, so `off` of the next draft counts the steps before it. The form of the paper's
-    formula is recalled, not checked; the time model and the probe are ours. Lossless.
+    The batch is simulated, and the times are modelled or measured, as `PricedSchedule` says. A step with k = 0 has no draft to
+    record a note, so `off` of the next draft counts the steps before it. The form of the paper's formula is recalled, not
+    checked; the time model and the probe are ours. Lossless.
     """
 
     title = "Goodput (SmartSpec)"
@@ -53,19 +46,6 @@ class Goodput(Schedule):
         "off": Note("series", "off", "steps", "without a draft before this one", line="probe_interval"),
     }
 
-    batch: int = param(
-        1,
-        low=1,
-        high=4096,
-        unit="texts",
-        help="simulated batch size; all texts of the batch share every pass",
-    )
-    machine: str = param(
-        "a100-80g",
-        choices=("here", *DEVICES),
-        help="hardware whose pass times are assumed; here: times measured on this machine",
-    )
-    max_draft_tokens: int = param(8, low=1, high=64, unit="tokens", help="maximum length of a draft (K)")
     alpha: float = param(
         0.7, low=0.0, high=1.0, step=0.05, help="acceptance rate that is assumed at the start"
     )
@@ -94,16 +74,11 @@ class Goodput(Schedule):
         )
 
     def begin(self, ctx: Context) -> None:
-        self._target = self._pass_time(ctx.target.decoder)
-        self._draft = self._pass_time(ctx.lanes["draft"].decoder) if "draft" in ctx.lanes else COPYING
+        self._target = self.pass_time(ctx.target.decoder)
+        self._draft = self.pass_time(ctx.lanes["draft"].decoder) if "draft" in ctx.lanes else COPYING
         self._accepted, self._judged = PRIOR * self.alpha, PRIOR
         self._off = self._chosen = 0
         self._us: list[float] = []
-
-    def _pass_time(self, decoder: Decoder) -> PassTime:
-        if self.machine == "here":
-            return MeasuredPassTime.measure(decoder)
-        return LinearPassTime.from_profile(decoder.spec, DEVICES[self.machine])
 
     def draft_room(self, ctx: Context) -> int:
         return self._choose_length(ctx)
@@ -119,15 +94,6 @@ class Goodput(Schedule):
 
     def _alpha(self) -> float:
         return self._accepted / self._judged
-
-    def step_times(self, target: PassTime, draft: PassTime, context: int) -> list[float]:
-        """Microseconds of a step with k = 0, 1, ..., `max_draft_tokens` drafted tokens per text, for texts of `context`
-        tokens."""
-        entries = self.batch * context
-        return [
-            target.us(self.batch * (k + 1), entries) + k * draft.us(self.batch, entries)
-            for k in range(self.max_draft_tokens + 1)
-        ]
 
     def best_length(self, us: list[float], alpha: float) -> int:
         """The k with the largest goodput for steps of `us[k]` microseconds; of several, the smallest."""

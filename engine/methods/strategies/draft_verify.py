@@ -6,10 +6,11 @@ import torch
 
 from decodescope.engine.core.component import component
 from decodescope.engine.decoding.bases.acceptance import Cursor
-from decodescope.engine.decoding.bases.context import DraftOutcome
+from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
 from decodescope.engine.decoding.record.commit_verdict import commit_verdict
+from decodescope.engine.decoding.values.draft import Draft
 
 
 @component
@@ -52,13 +53,7 @@ class DraftVerify(Strategy):
         root, position = s.tokens[-1], len(s.tokens)
         ctx, law = s.context, None if s.guidance.own else s.guidance
         started = clock.mark()
-        if s.schedule.gates:
-            room = s.schedule.draft_room(ctx)
-            s.did.held_back += ctx.room > room == 0
-            ctx.room = room
-        draft = s.drafter.propose(ctx)
-        if s.schedule.gates and draft.tokens:
-            draft.notes = {**(draft.notes or {}), **s.schedule.notes()}
+        draft = propose_scheduled(s, ctx)
         drafted = clock.mark()
         feed = draft.build_feed(root, position - 1, s.target.decoder.device)
         depth = None if s.adaptive_depth.exact else s.adaptive_depth
@@ -101,3 +96,16 @@ class DraftVerify(Strategy):
             clock.elapsed_us(verified, committed),
             sampler_state=before,
         )
+
+
+def propose_scheduled(s: State, ctx: Context) -> Draft:
+    """The drafter's draft, in the room that a gating schedule leaves it; a draft that the schedule left out is counted."""
+    if s.schedule.gates:
+        room = s.schedule.draft_room(ctx)
+        s.did.held_back += ctx.room > room == 0
+        ctx.room = room
+    draft = s.drafter.propose(ctx)
+    s.did.held_back += s.schedule.refused_draft
+    if s.schedule.gates and draft.tokens:
+        draft.notes = {**(draft.notes or {}), **s.schedule.notes()}
+    return draft

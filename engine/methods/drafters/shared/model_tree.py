@@ -253,6 +253,8 @@ def scheduled_chain(ctx: Context, length: int, tree: ModelTree | None = None) ->
         tokens = [first, *(continue_greedily(lane, first, longest - 1) if longest > 1 else [])]
         return Draft.chain(tokens, source=lane.decoder.spec.name, notes=ctx.schedule.notes() or None)
     logits = tree.read_root()
+    if not ctx.schedule.is_worth_verifying(logits[0]):
+        return Draft()
     (node,) = tree.grow(ROOT, logits[0], 1)
     while (
         ctx.schedule.continue_drafting(_drafted_token(tree, node, logits[0]))
@@ -260,6 +262,8 @@ def scheduled_chain(ctx: Context, length: int, tree: ModelTree | None = None) ->
         and tree.is_readable(node)
     ):
         logits = tree.read([node], keep=True)
+        if not ctx.schedule.is_worth_verifying(logits[0]):
+            break
         (node,) = tree.grow(node, logits[0], 1)
     return tree.to_draft("iid", notes=ctx.schedule.notes() or None)
 
