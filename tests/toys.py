@@ -273,7 +273,10 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "fly": [dict(threshold=0.0, window=1), dict(threshold=0.5, window=2, entropy_top_k=5)],
     "relaxed": [dict(top_k=3, delta=0.2), dict(top_k=2, delta=0.5, next_token="drawn")],
     "synthetic": [dict(acceptance_rates=[0.8, 0.5]), dict(acceptance_length=2.4)],
-    "adaptive_verification": [dict(batch=1), dict(max_draft_tokens=4, batch=2)],
+    "adaptive_verification": [
+        dict(price_drafts=False),
+        dict(price_drafts=False, max_draft_tokens=4, batch=2),
+    ],
     "heuristic": [dict(), dict(increment=4, decrement=2, max_draft_tokens=6)],
     "confidence": [dict(threshold=0.6, max_draft_tokens=6), dict(threshold=0.3, tune_threshold=False)],
     "specdec_pp": [dict(threshold=0.7, max_draft_tokens=6), dict(threshold=0.4)],

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from decodescope.engine.core.component import component
+from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.bases.context import largest_probability
-from decodescope.engine.decoding.shared.priced_schedule import PricedSchedule
+from decodescope.engine.decoding.shared.priced_schedule import COPYING, PricedSchedule
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,11 +36,12 @@ class AdaptiveVerification(PricedSchedule):
     text's distribution, since c_(k+1) depends on that token. vLLM keeps the same order: it sizes the budget of a batch from
     confidences of earlier steps, and a slot never outranks the slots before it.
 
-    u_k is t_target(batch * (k + 1)) + k * t_draft(batch). vLLM's drafter (DSpark) writes the whole draft in one pass and has a
-    trained confidence head; here the draft model writes token by token, so a token that is not verified is not drafted either,
-    and the model's own probability takes the place of the head, as in vllm-ascend for DFlash. The batch is simulated, with all
-    texts alike: vLLM moves rows from doubtful texts to confident ones, and one text cannot show that. `goodput` chooses the
-    length before the draft, from a moving average. In a step without a draft nothing is recorded; `off` counts those before.
+    u_k is t_target(batch * (k + 1)) + k * t_draft(batch), without the second term if not `price_drafts`. vLLM's drafter writes
+    the whole draft in one pass and has a trained confidence head (DSpark). Here the draft model writes token by token: a token
+    that is not verified is not drafted either, and the model's own probability takes the place of the head, as in vllm-ascend
+    for DFlash. The batch is simulated, with all texts alike. vLLM moves rows from doubtful texts to confident ones, which one
+    text cannot show. `goodput` chooses the length before the draft, from a moving average. In a step without a draft nothing is
+    recorded; `off` counts those before.
     """
 
     title = "Adaptive verification"
@@ -60,9 +61,13 @@ class AdaptiveVerification(PricedSchedule):
         "off": Note("series", "off", "steps", "without a draft before this one"),
     }
 
+    price_drafts: bool = param(
+        True, help="count the draft model's passes too; false: only the target's pass, as for free drafts"
+    )
+
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         drafter = method.drafter
-        if drafter.uses_schedule and "draft" in drafter.lanes:
+        if not drafter.drafts or (drafter.uses_schedule and "draft" in drafter.lanes):
             return None
         return (
             f"{self.name} asks a draft model for its confidence while it writes a chain, and {drafter.name} drafts without "
@@ -71,7 +76,7 @@ class AdaptiveVerification(PricedSchedule):
 
     def begin(self, ctx: Context) -> None:
         self._target = self.pass_time(ctx.target.decoder)
-        self._draft = self.pass_time(ctx.lanes["draft"].decoder)
+        self._draft = self.pass_time(ctx.lanes["draft"].decoder) if self.price_drafts else COPYING
         self._us: list[float] = []
         self._survival: list[float] = []
         self._refused = 0.0

@@ -340,3 +340,20 @@ def test_what_is_said_of_the_copy_and_the_head() -> None:
     assert steps[4]["nodes"][tour[5].node][1] == "\n" and text_of(steps[4:]) == "<|end|>"
     assert sum(len(x["made"]) for x in steps) == 40 and text_of(steps) == text_of(told("recycling"))
     says(tour[6], 40 / len(steps), digits=2)
+
+
+def test_what_is_said_of_guesses_that_are_worth_a_row() -> None:
+    tour, steps = TOURS["worth-a-row"], steps_of("worth-a-row")
+    said = {k: x.draft.notes["schedule"] for k, x in enumerate(steps) if x.draft}
+    assert 0 not in said and said[1]["batch"] == 32
+    says(tour[1], said[1]["survival"][0], said[1]["refused"])
+    says(tour[1], said[1]["us"][1] - said[1]["us"][0], digits=2)
+    first, second = said[4]["us"][:2]
+    says(tour[2], said[4]["survival"][0])
+    says(tour[2], second - first, first, (second - first) / first, digits=2)
+    says(tour[3], said[6]["survival"][-1])
+    says(tour[4], said[8]["survival"][0])
+    says(tour[5], said[12]["refused"])
+    assert said[12]["refused"] > (said[12]["us"][1] - said[12]["us"][0]) / said[12]["us"][0]
+    assert (len(steps[6].emitted), sum(len(x.emitted) for x in steps), len(steps)) == (9, 40, 15)
+    assert {x.drafted for x in steps} >= {0, 8} and max(x.drafted for x in steps) == 8

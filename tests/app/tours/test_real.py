@@ -32,3 +32,17 @@ def test_what_is_said_of_the_function() -> None:
     assert (steps[2].accepted, len(steps[2].emitted)) == (7, 8) and steps[2].trials.p[-1] == 0
     assert (steps[3].accepted, steps[8].drafted) == (1, 0)
     assert (steps[12].drafted, steps[12].accepted, len(steps[12].emitted)) == (10, 10, 11)
+
+
+def test_what_is_said_of_the_other_vocabulary() -> None:
+    tour, steps = TOURS["other-vocabulary"], steps_of("other-vocabulary")
+    for stop in (tour[0], tour[2], tour[3]):
+        says(stop, steps[stop.step].draft.notes["shared"][stop.node - 1])
+    assert sum(len(x.emitted) for x in steps) == 44 and len(steps) == 32
+
+
+def test_what_is_said_of_the_text_between() -> None:
+    steps, nodes = steps_of("text-between"), told("text-between")
+    assert [(x.draft.notes["written"], x.drafted) for x in (steps[0], steps[24])] == [(8, 6), (6, 6)]
+    assert " transformers" in [row[1] for row in nodes[2]["nodes"]]
+    assert (len(steps[16].emitted), sum(len(x.emitted) for x in steps), len(steps)) == (4, 44, 29)
