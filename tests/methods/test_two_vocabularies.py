@@ -26,6 +26,7 @@ from decodescope.engine.methods.drafters.draft_model.universal_assisted import U
 from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.session.load import SHIPPED
 from decodescope.engine.session.method import Method, MethodError
+from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.trace import Trace, check
 from decodescope.testing.contracts.drafters import collect_proposals, read_alone
 from decodescope.testing.reference import Warp, temperature, text_distribution
@@ -261,3 +262,18 @@ def test_the_intersection_is_that_of_transformers() -> None:
     ours = words.to_target_logits(logits)
     assert torch.equal(ours.isneginf(), want <= -1e30) or torch.equal(ours.isneginf(), want.isneginf())
     assert torch.equal(ours[~ours.isneginf()], want[~ours.isneginf()])
+
+
+@pytest.mark.parametrize("drafter", BOTH)
+def test_a_fork_reads_the_text_again_and_goes_on_alike(drafter: str) -> None:
+    target, draft = pair = unequal_pair()
+    session = pair_session(pair, drafter, "temperature")
+    session.sink = Trace()
+    toys.finish_session(session)
+    header, steps = session.sink.header, session.sink.steps
+    fork = Fork(target, header, list(steps), 3, models={"draft": draft})
+    assert toys.finish_session(fork).tokens == session.tokens
+    other = Method.of({"drafter": BOTH[drafter == "tli"], "sampler": "temperature"})
+    changed = toys.finish_session(Fork(target, header, list(steps), 3, models={"draft": draft}, method=other))
+    assert changed.tokens[: steps[3].n] == session.tokens[: steps[3].n]
+    assert changed.header.lanes["draft"]["shared_tokens"] == len(SHARED)
