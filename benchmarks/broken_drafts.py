@@ -23,10 +23,10 @@ import torch
 from torch import Tensor, nn
 
 from decodescope.engine import load
-from decodescope.engine.draft_doctor.examination import DraftExamination, examine_texts
-from decodescope.engine.draft_doctor.texts import write_texts
 from decodescope.engine.core.reference import with_weights
 from decodescope.engine.core.spec import Rope
+from decodescope.engine.draft_doctor.examination import DraftExamination, examine_texts
+from decodescope.engine.draft_doctor.texts import write_texts
 from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed

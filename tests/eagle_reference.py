@@ -119,6 +119,19 @@ class ReferenceEagle3(ReferenceHead):
         return full
 
 
+class ReferencePEagle(ReferenceEagle3):
+    """P-EAGLE (speculators: models/peagle): EAGLE-3, and masks whose state is learnt and whose token the config names."""
+
+    def guesses(self, states: list[Tensor], text: list[int], k: int) -> Tensor:
+        """The logits [k, V] after a text, all of one pass over its pairs and k - 1 masks."""
+        named = [self.config.get(x) for x in ("mask_token_id", "pard_token", "ptd_token_id")]
+        mask = self.t["mask_hidden"].flatten()
+        masks = [x.expand(k - 1, -1) for x in mask.chunk(len(states))]
+        features = self.enter([torch.cat([x, y]) for x, y in zip(states, masks, strict=True)])
+        token = next(x for x in named if x is not None)
+        return self.logits(self.outputs(features, [*text[1:], *[token] * (k - 1)])[-k:])
+
+
 class ReferenceEagle(ReferenceHead):
     """EAGLE-1, with the names of its authors or of old versions of speculators."""
 

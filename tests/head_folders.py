@@ -1,4 +1,4 @@
-"""Folders of random draft heads in the layouts of others, for a toy target of six layers."""
+"""Folders of draft heads as their projects write them, with random tensors: what tests of their layouts share."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ D, V = 32, 13  # width, ids
 H, G, W, FF = 4, 2, 8, 20  # query heads, KV heads, width of a head, of the feed-forward block
 SPEC = toys.toy_spec(n_layers=6, heads=())
 KEPT = [1, 2, 5, 6, 11, 12]
+IDS = "eagle_aux_hidden_state_layer_ids"
 LAYER = dict(
     model_type="llama", hidden_size=D, intermediate_size=FF, num_attention_heads=H, num_key_value_heads=G, head_dim=W,
     num_hidden_layers=1, vocab_size=V, rms_norm_eps=1e-6, hidden_act="silu", max_position_embeddings=SPEC.max_positions,
@@ -26,6 +27,44 @@ LAYER = dict(
 COMMON = dict(
     use_cache=True, initializer_range=0.02, bos_token_id=1, transformers_version="5.0.0", dtype="bfloat16"
 )
+
+
+def authors(**changes: Any) -> dict[str, Any]:
+    """A config as SGLang's SpecForge writes it."""
+    base = {**LAYER, **COMMON, "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": len(KEPT)}
+    return {**base, "eagle_config": {IDS: [0, 2, 4]}, "tie_word_embeddings": False, **changes}
+
+
+def speculators(kind: str = "eagle3", layer: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """A config as speculators writes it."""
+    around = {
+        "algorithm": kind, "default_proposal_method": "greedy",
+        "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 3}],
+        "verifier": {"name_or_path": "someone/toy", "architectures": ["LlamaForCausalLM"]},
+    }  # fmt: skip
+    own = {"architectures": ["Speculator"], "speculators_config": around, "speculators_model_type": kind}
+    own |= {"speculators_version": "0.9.0", "transformers_version": "5.0.0", "auto_map": {"": "config.Kind"}}
+    own |= {"tie_word_embeddings": False} if kind == "eagle3" else {}
+    if kind == "eagle3":
+        own |= {
+            "draft_vocab_size": len(KEPT),
+            "norm_before_residual": False,
+            "norm_before_fc": False,
+            IDS: [1, 3, 5],
+        }
+        own |= {
+            "fc_norm": False,
+            "norm_output": False,
+            "embed_requires_grad": False,
+            "target_hidden_size": None,
+        }
+    else:
+        own |= {
+            "fusion_bias": False,
+            "layernorms": False,
+            "transformer_layer_architecture": "LlamaDecoderLayer",
+        }
+    return {**own, "transformer_layer_config": {**LAYER, **COMMON, **(layer or {})}, **changes}
 
 
 def layer_shapes(place: str, width: int, layer: dict[str, Any], norms: bool) -> dict[str, tuple[int, ...]]:
@@ -40,6 +79,30 @@ def layer_shapes(place: str, width: int, layer: dict[str, Any], norms: bool) -> 
         shapes |= {f"{place}.mlp.{x}_proj.bias": shape[:1] for x, shape in mlp.items()}
     shapes |= {f"{place}.self_attn.{x}_norm.weight": (W,) for x in "qk"} if norms else {}
     return shapes | {f"{place}.post_attention_layernorm.weight": (D,)}
+
+
+def eagle3_shapes(
+    config: dict[str, Any], first: str, states: int, drop: tuple[str, ...]
+) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of an EAGLE-3 head with this config."""
+    layer = config.get("transformer_layer_config", config)
+    flags = {**config, **config.get("eagle_config", {})}
+    qwen = layer.get("model_type", "qwen3") == "qwen3"
+    shapes = layer_shapes(first, 2 * D, layer, qwen) | {
+        f"{first}.{x}.weight": (D,) for x in ("hidden_norm", "input_layernorm")
+    }
+    for i in range(1, layer["num_hidden_layers"]):
+        shapes |= layer_shapes(f"layers.{i}", D, layer, qwen) | {f"layers.{i}.input_layernorm.weight": (D,)}
+    shapes |= {
+        "fc.weight": (D, states * D),
+        "norm.weight": (D,),
+        "lm_head.weight": (config["draft_vocab_size"] or V, D),
+    }
+    shapes |= {"embed_tokens.weight": (V, D)}
+    shapes |= {"input_norm.weight": (states * D,)} if flags.get("norm_before_fc") else {}
+    shapes |= {f"fc_norm.{i}.weight": (D,) for i in range(states)} if flags.get("fc_norm") else {}
+    shapes |= {"fc.bias": (D,)} if config.get("bias") else {}
+    return {name: x for name, x in shapes.items() if name not in drop}
 
 
 def written(
@@ -58,6 +121,14 @@ def written(
     (folder / "config.json").write_text(json.dumps(config))
     save_file(tensors | {name: known[name] for name in lists}, folder / "model.safetensors")
     return folder
+
+
+WINDOWED = {
+    "num_hidden_layers": 2,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "sliding_window": 3,
+}
+QWEN = {"model_type": "qwen3", "num_hidden_layers": 2}
 
 
 def target(spec: Any = SPEC) -> Decoder:

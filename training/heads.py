@@ -34,6 +34,7 @@ from torch import Tensor
 from decodescope.engine.model.heads.base import Head
 from decodescope.engine.model.heads.drafting.draft_vocabulary import DraftVocabularyHead
 from decodescope.engine.model.heads.drafting.fspad import FspadLayer
+from decodescope.engine.model.heads.drafting.p_eagle import PEagleLayer
 from decodescope.engine.model.heads.drafting.parallelspec import ParallelSpecLayer
 from decodescope.engine.model.heads.files import HEADS, write_head
 from decodescope.engine.training.adversary import Adversary
@@ -62,6 +63,7 @@ TOLD = (
     "clover",
     "dflash",
     "dspark",
+    "p_eagle",
 )  # in docs/heads.md and not shipped: the others fill the room of heads
 AROUND = (FspadLayer, ParallelSpecLayer)  # nets with EAGLE's layer in them
 
@@ -231,12 +233,15 @@ def load_texts(
 def load_weights(head: Head, source: Path) -> dict[str, Any]:
     """Load the weights in the folder source/KIND, and return how these were made.
 
-    A net around EAGLE's layer, if it is not there, is loaded from source/eagle.
+    A net around EAGLE's layer, if it is not there, is loaded from source/eagle, and P-EAGLE's from source/eagle3.
     """
     folder, net = source / head.kind, head
+    fresh: dict[str, Tensor] = {}
     if not folder.exists() and isinstance(head, AROUND):
         folder, net = source / "eagle", head.layer
-    net.load_state_dict(load_file(folder / "model.safetensors"))
+    if not folder.exists() and isinstance(head, PEagleLayer):
+        folder, fresh = source / "eagle3", head.state_dict()  # its masks are fresh
+    net.load_state_dict({**fresh, **load_file(folder / "model.safetensors")})
     return json.loads((folder / "config.json").read_text())["made_with"]
 
 

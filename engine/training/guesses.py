@@ -14,12 +14,14 @@ from decodescope.engine.model.heads.drafting.draft_vocabulary import DraftVocabu
 from decodescope.engine.model.heads.drafting.dspark import DSparkNet
 from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer
 from decodescope.engine.model.heads.drafting.medusa import MedusaHeads
+from decodescope.engine.model.heads.drafting.p_eagle import PEagleLayer
 from decodescope.engine.model.heads.drafting.parallelspec import ParallelSpecLayer
 from decodescope.engine.model.heads.drafting.shift import HeadShift, head_shifts
 
 from .target import HeadTarget, ModelStates
 
-UNROLLED = 3  # levels of a draft on which EAGLE-3 is trained; seven in the original
+# levels of a draft in training, where no size says how many: EAGLE-3 unrolls seven in the original, P-EAGLE guesses up to ten
+LEVELS = {"eagle3": 3, "p_eagle": 5}
 
 
 def head_logits(target: HeadTarget, head: Head, x: Tensor) -> Tensor:
@@ -38,7 +40,7 @@ def count_levels(head: Head) -> int:
     """How many levels of a draft it guesses in training."""
     if isinstance(head, DFlashNet):
         return head.guesses
-    return UNROLLED if head.kind == "eagle3" else head.shape.get("heads", head.shape.get("masks", 0) + 1)
+    return LEVELS.get(head.kind) or head.shape.get("heads", head.shape.get("masks", 0) + 1)
 
 
 def head_guesses(head: Head, r: ModelStates, noise: float = 0.0) -> list[tuple[HeadShift, Tensor]]:
@@ -47,6 +49,10 @@ def head_guesses(head: Head, r: ModelStates, noise: float = 0.0) -> list[tuple[H
     noise: half the width of the uniform noise on EAGLE's input, in units of the features' root mean square
     """
     table = head_shifts(head.kind, count_levels(head))
+    rows = [s.rows(r.ids.shape[1]) for s in table]
+    if isinstance(head, PEagleLayer):
+        pairs = head.enter(table[0].align(r.fused, 0)), table[0].align(r.embedded, 1)
+        return list(zip(table, head.unroll_groups(*pairs, rows), strict=True))
     if isinstance(head, Eagle3Layer):
         tokens = [s.align(r.embedded, s.reads[0]) for s in table]
         return list(zip(table, head.unroll(head.enter(table[0].align(r.fused, 0)), tokens), strict=True))
@@ -74,7 +80,6 @@ def head_guesses(head: Head, r: ModelStates, noise: float = 0.0) -> list[tuple[H
     f = s.align(r.feature, 0)
     f = f + (torch.rand_like(f) * 2 - 1) * noise * f.square().mean().sqrt() if noise else f
     if isinstance(head, ParallelSpecLayer):
-        rows = [s.rows(r.ids.shape[1]) for s in table]
         return list(zip(table, head.unroll_groups(f, s.align(r.embedded, s.reads[0]), rows), strict=True))
     return [(s, head(f, s.align(r.embedded, s.reads[0])))]
 

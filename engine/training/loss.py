@@ -16,6 +16,7 @@ from .guesses import draft_vocabulary_logits, head_guesses, head_logits
 from .target import HeadTarget, ModelStates
 
 FEATURES = ("eagle", "fspad", "parallelspec")  # they guess features
+DECAY = {"p_eagle": 0.7}  # base of a level's weight, where it is not 0.8
 
 
 def sample_places(count: int, share: float, device: torch.device) -> Tensor | slice:
@@ -34,8 +35,9 @@ def loss_of(
     EAGLE, FSPAD and ParallelSpec: smooth L1 distance to the true feature (everywhere), plus 0.1 of the cross-entropy with the
     model's distribution (in FSPAD that of the feature that it speaks), 0.8^k for place k of a group. EAGLE-3: cross-entropy
     with the model's distribution over the draft vocabulary, 0.8^k for level k of the draft, where the model's likeliest token
-    is in it. DFlash and DSpark: the same for place k; speculators weighs it exp(-k / 4). DSpark's confidence: cross-entropy
-    with the chance of acceptance, the overlap of both distributions.
+    is in it. P-EAGLE: the same with 0.7^k, which in the original is the share of places that a level is trained at. DFlash and
+    DSpark: the same as EAGLE-3 for place k; speculators weighs it exp(-k / 4). DSpark's confidence: cross-entropy with the
+    chance of acceptance, the overlap of both distributions.
 
     Blockwise: cross-entropy of the token for one head, drawn again for each batch, which is on average the mean over heads.
     With a `rival` its loss is added, at the same places.
@@ -67,7 +69,7 @@ def loss_of(
             best = (
                 target.unembed(feature).argmax(1) if r.best is None else s.align_target(r.best).flatten()[at]
             )
-            total = total + 0.8**k * (losses * head.mask[best]).mean()
+            total = total + DECAY.get(head.kind, 0.8) ** k * (losses * head.mask[best]).mean()
             if isinstance(head, DSparkNet) and head.confidence is not None:
                 before = s.align(r.ids, s.says - 1).flatten()[at]
                 total = total + 0.8**k * _confidence_loss(target, head, mine, before, feature)

@@ -48,6 +48,9 @@ SHAPES = {
         rank=32,
         confidence=2,
     ),
+    "p_eagle": dict(
+        vocab=4096, kept=2048, n_heads=2, n_kv_heads=1, head_dim=64, d_ff=64, rank=128
+    ),  # vocab: the model's
     "clover": dict(heads=3, gates=4, gate_dim=32, n_heads=2, n_kv_heads=1, head_dim=64, d_ff=128, rank=128),
 }
 
@@ -78,7 +81,7 @@ def usual_shape(kind: str, spec: ModelSpec, chosen: Mapping[str, int]) -> dict[s
 
 
 def new_head(kind: str, target: HeadTarget, **shape: int) -> Head:
-    """Fresh heads for the model. The last norms of Kangaroo, EAGLE-3, DFlash and DSpark begin as the model's final one."""
+    """Fresh heads for the model. The last norms of Kangaroo and of heads with a draft vocabulary begin as the model's own."""
     shape = {**SHAPES[kind], **shape}
     if _has_vocabulary(kind):
         shape |= dict(vocab=target.vocab, kept=min(shape["kept"], target.vocab))

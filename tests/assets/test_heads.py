@@ -35,6 +35,7 @@ SHAPES = {
     "hydra": dict(heads=3, rank=0),
     "eagle": dict(n_heads=2, n_kv_heads=1, head_dim=16, d_ff=32),
     "eagle3": dict(kept=13, n_heads=2, n_kv_heads=1, head_dim=16, d_ff=32, rank=0),
+    "p_eagle": dict(kept=13, n_heads=2, n_kv_heads=1, head_dim=16, d_ff=32, rank=0),
     "kangaroo": dict(layer=1, n_heads=4, n_kv_heads=4, head_dim=16),
     "blockwise": dict(heads=3, hidden=64),
     "mlp_speculator": dict(heads=3, inner=48),
@@ -44,7 +45,17 @@ SHAPES = {
     "clover": dict(heads=3, gates=2, gate_dim=16, n_heads=2, n_kv_heads=1, head_dim=16, d_ff=32, rank=32),
     "dflash": dict(kept=13, n_heads=2, n_kv_heads=1, head_dim=16, d_ff=32, block=4, own_mask=1),
     "dspark": dict(
-        kept=13, n_heads=2, n_kv_heads=1, head_dim=16, d_ff=32, block=3, anchor=1, own_mask=1, rank=8, markov=2, confidence=2
+        kept=13,
+        n_heads=2,
+        n_kv_heads=1,
+        head_dim=16,
+        d_ff=32,
+        block=3,
+        anchor=1,
+        own_mask=1,
+        rank=8,
+        markov=2,
+        confidence=2,
     ),
 }
 DRAFTS = {
@@ -52,6 +63,7 @@ DRAFTS = {
     "hydra": dict(nodes=3),
     "eagle": dict(nodes=3, depth=3),
     "eagle3": dict(nodes=3, width=1, depth=3),
+    "p_eagle": dict(nodes=3, width=1, depth=3),
     "kangaroo": dict(max_draft_tokens=3, min_probability=0.0),
     "blockwise": dict(max_draft_tokens=3),
     "mlp_speculator": dict(branching="1,1,1", max_paths=1),
@@ -74,11 +86,12 @@ def trained(kind: str):
     """A head of this kind, trained until it guesses the whole cycle from any start."""
     torch.manual_seed(1)
     steps = 320 if kind == "eagle3" else 200
+    how = dict(length=24, muon=2e-2, share=0.5)
+    if kind == "p_eagle":  # masks go by their places, so it must have read as far as it drafts
+        steps, how = 500, dict(length=48, muon=1e-2, share=1.0)
     head = training.new_head(kind, cyclic(), **SHAPES[kind])
-    memory = training.store_states(cyclic(), text(400, 24, 1), [head])
-    training.train(
-        cyclic(), [head], training.batches(cyclic(), memory, 12, 0), steps, lr=1e-2, muon=2e-2, share=0.5
-    )
+    memory = training.store_states(cyclic(), text(400, int(how.pop("length")), 1), [head])
+    training.train(cyclic(), [head], training.batches(cyclic(), memory, 12, 0), steps, lr=1e-2, **how)
     return head
 
 

@@ -91,6 +91,7 @@ READ_HEADS = (
     "hydra",
     "eagle",
     "eagle3",
+    "p_eagle",
     "clover",
     "mlp_speculator",
     "redrafter",

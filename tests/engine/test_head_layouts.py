@@ -14,7 +14,24 @@ import toys
 from drafting import feature_of
 from eagle_reference import ReferenceEagle, ReferenceEagle3, greedy_chain
 from flipping import flips
-from head_folders import COMMON, FF, KEPT, LAYER, SPEC, D, V, head_of, layer_shapes, target, written
+from head_folders import (
+    COMMON,
+    FF,
+    IDS,
+    LAYER,
+    QWEN,
+    SPEC,
+    WINDOWED,
+    D,
+    V,
+    authors,
+    eagle3_shapes,
+    head_of,
+    layer_shapes,
+    speculators,
+    target,
+    written,
+)
 from safetensors.torch import load_file, save_file
 
 from decodescope.engine import MethodError, Session
@@ -30,77 +47,6 @@ from decodescope.engine.model.heads.published.layout_writer import LAYOUTS, writ
 from decodescope.engine.session.replay.fork import check_same_models
 
 DEEP = toys.toy_spec(n_layers=16, heads=())
-IDS = "eagle_aux_hidden_state_layer_ids"
-
-
-def authors(**changes: Any) -> dict[str, Any]:
-    """A config as SGLang's SpecForge writes it."""
-    base = {**LAYER, **COMMON, "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": len(KEPT)}
-    return {**base, "eagle_config": {IDS: [0, 2, 4]}, "tie_word_embeddings": False, **changes}
-
-
-def speculators(kind: str = "eagle3", layer: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-    """A config as speculators writes it."""
-    around = {
-        "algorithm": kind, "default_proposal_method": "greedy",
-        "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 3}],
-        "verifier": {"name_or_path": "someone/toy", "architectures": ["LlamaForCausalLM"]},
-    }  # fmt: skip
-    own = {"architectures": ["Speculator"], "speculators_config": around, "speculators_model_type": kind}
-    own |= {"speculators_version": "0.9.0", "transformers_version": "5.0.0", "auto_map": {"": "config.Kind"}}
-    own |= {"tie_word_embeddings": False} if kind == "eagle3" else {}
-    if kind == "eagle3":
-        own |= {
-            "draft_vocab_size": len(KEPT),
-            "norm_before_residual": False,
-            "norm_before_fc": False,
-            IDS: [1, 3, 5],
-        }
-        own |= {
-            "fc_norm": False,
-            "norm_output": False,
-            "embed_requires_grad": False,
-            "target_hidden_size": None,
-        }
-    else:
-        own |= {
-            "fusion_bias": False,
-            "layernorms": False,
-            "transformer_layer_architecture": "LlamaDecoderLayer",
-        }
-    return {**own, "transformer_layer_config": {**LAYER, **COMMON, **(layer or {})}, **changes}
-
-
-def eagle3_shapes(
-    config: dict[str, Any], first: str, states: int, drop: tuple[str, ...]
-) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of an EAGLE-3 head with this config."""
-    layer = config.get("transformer_layer_config", config)
-    flags = {**config, **config.get("eagle_config", {})}
-    qwen = layer.get("model_type", "qwen3") == "qwen3"
-    shapes = layer_shapes(first, 2 * D, layer, qwen) | {
-        f"{first}.{x}.weight": (D,) for x in ("hidden_norm", "input_layernorm")
-    }
-    for i in range(1, layer["num_hidden_layers"]):
-        shapes |= layer_shapes(f"layers.{i}", D, layer, qwen) | {f"layers.{i}.input_layernorm.weight": (D,)}
-    shapes |= {
-        "fc.weight": (D, states * D),
-        "norm.weight": (D,),
-        "lm_head.weight": (config["draft_vocab_size"] or V, D),
-    }
-    shapes |= {"embed_tokens.weight": (V, D)}
-    shapes |= {"input_norm.weight": (states * D,)} if flags.get("norm_before_fc") else {}
-    shapes |= {f"fc_norm.{i}.weight": (D,) for i in range(states)} if flags.get("fc_norm") else {}
-    shapes |= {"fc.bias": (D,)} if config.get("bias") else {}
-    return {name: x for name, x in shapes.items() if name not in drop}
-
-
-WINDOWED = {
-    "num_hidden_layers": 2,
-    "layer_types": ["sliding_attention", "full_attention"],
-    "sliding_window": 3,
-}
-QWEN = {"model_type": "qwen3", "num_hidden_layers": 2}
 # name -> (config, layers of the target by their inputs, further words for `eagle3_folder`)
 EAGLE3: dict[str, tuple[dict[str, Any], list[int | str], dict[str, Any]]] = {
     "authors": (authors(), [1, 3, 5], {}),
@@ -362,7 +308,6 @@ def test_what_libraries_read_differently_can_be_tried_both_ways(tmp_path: Path) 
 
 def test_drafts_that_cannot_be_read_say_what_is_missing(tmp_path: Path) -> None:
     for kind, says in {
-        "peagle": "guesses all tokens of a draft in one pass",
         "dflash2": "a DFlash-2 draft",
         "xpress": "an XPress draft",
         "mtp": "multi-token prediction",

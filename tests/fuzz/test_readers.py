@@ -189,6 +189,7 @@ HEADS: list[dict[str, Any]] = [
             "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 3}],
         },
     },
+    {**LAYER, "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 32, "ptd_token_id": 31},
     {**LAYER, "dflash_config": {"target_layer_ids": [1, 2], "mask_token_id": 31}, "block_size": 4},
     {**LAYER, "architectures": ["LlamaForCausalLM"], "bias": True},
     {"medusa_num_heads": 2, "medusa_num_layers": 1, "base_model_name_or_path": "tiny"},

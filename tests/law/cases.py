@@ -31,6 +31,7 @@ from decodescope.engine.methods.drafters.heads.eagle2 import Eagle2
 from decodescope.engine.methods.drafters.heads.eagle3 import Eagle3
 from decodescope.engine.methods.drafters.heads.hydra import Hydra
 from decodescope.engine.methods.drafters.heads.medusa import Medusa
+from decodescope.engine.methods.drafters.heads.p_eagle import PEagle
 from decodescope.engine.methods.drafters.jacobi.lookahead import Lookahead
 from decodescope.engine.methods.drafters.jacobi.sjd import SJD
 from decodescope.engine.methods.drafters.lookup.aggressive import Aggressive
@@ -284,6 +285,9 @@ PROPOSALS: dict[str, Proposal] = {
     ),
     "eagle3": Proposal(
         Lossless, lambda n: Eagle3(nodes=3, depth=2, width=2), remembers=True, vocab=3, on="layers"
+    ),
+    "p_eagle": Proposal(
+        Lossless, lambda n: PEagle(nodes=3, depth=2, width=2), remembers=True, vocab=3, on="layers"
     ),
     "kangaroo": Proposal(
         Lossless,

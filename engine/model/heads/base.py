@@ -133,9 +133,18 @@ class Head(nn.Module):
 
     @classmethod
     def sizes(cls) -> dict[str, int | None]:
-        """Every size that the net is made with, and what it is if it is not given; None: it must be."""
+        """Every size that the net is made with, and what it is if it is not given; None: it must be.
+
+        A net that takes the sizes of the net it is built on too (**) has them.
+        """
         given = list(inspect.signature(cls.__init__).parameters.values())[1:]
-        return {x.name: None if x.default is inspect.Parameter.empty else x.default for x in given}
+        own = {
+            x.name: None if x.default is inspect.Parameter.empty else x.default
+            for x in given
+            if x.kind is not x.VAR_KEYWORD
+        }
+        above = cast("type[Head]", cls.__mro__[1])
+        return own if len(own) == len(given) else {**above.sizes(), **own}
 
     @classmethod
     def from_tensors(cls, shape: Mapping[str, int], tensors: Mapping[str, Tensor]) -> Self:

@@ -39,6 +39,7 @@ from .drafting.kangaroo import KangarooAdapter
 from .drafting.look_ahead_tokens import LookAheadTokensNet
 from .drafting.medusa import MedusaHeads
 from .drafting.mlp_speculator import MLPSpeculatorNet
+from .drafting.p_eagle import PEagleLayer
 from .drafting.parallelspec import ParallelSpecLayer
 from .drafting.ppd import PromptTokens
 from .drafting.redrafter import ReDrafterNet
@@ -57,7 +58,7 @@ from .trigrams import TrigramLayers
 
 DRAFTING: tuple[type[Head], ...] = (
     MedusaHeads, HydraHeads, EagleLayer, Eagle3Layer, KangarooAdapter, BlockwiseHeads, MLPSpeculatorNet,
-    ReDrafterNet, FspadLayer, ParallelSpecLayer, CloverHeads, DFlashNet, DSparkNet,
+    ReDrafterNet, FspadLayer, ParallelSpecLayer, CloverHeads, DFlashNet, DSparkNet, PEagleLayer,
 )  # fmt: skip
 HEADS: dict[str, type[Head]] = {x.kind: x for x in DRAFTING}
 # on a draft model: they judge tokens, queries or answers and draft none
@@ -79,7 +80,7 @@ LARGEST = 1 << 16  # of any size in a config
 MOST_HEADS = 16
 MOST = {
     **dict.fromkeys(("heads", "masks", "gates", "blocks", "layers", "states", "ensemble"), MOST_HEADS),
-    **dict.fromkeys(("vocab", "own_embed", "mask_token"), 1 << 24),
+    **dict.fromkeys(("vocab", "own_embed", "mask_token", "mask_row"), 1 << 24),
     **dict.fromkeys(("causal", "markov", "confidence"), 2),
     "block": 64,
     "theta": 1 << 31,
@@ -338,9 +339,10 @@ def _shape(config: Config, folder: Path, spec: ModelSpec) -> dict[str, int]:
             raise LoadError(
                 f"{folder} {does} {said[name]} ids, {spec.name} knows {spec.vocab}; train it again."
             )
-    if said.get("mask_token", 0) >= spec.vocab:
+    mask = max(said.get("mask_token", 0), said.get("mask_row", 0) - 1)
+    if mask >= spec.vocab:
         raise LoadError(
-            f"{folder} has masks of the id {said['mask_token']}, {spec.name} knows {spec.vocab}; train it again."
+            f"{folder} has masks of the id {mask}, {spec.name} knows {spec.vocab} ids; train it again."
         )
     if not said.get("layer", 1) < spec.n_layers:
         raise LoadError(

@@ -164,9 +164,7 @@ class Eagle3Layer(DraftVocabularyHead, PairHead):
         rows_k falling.  -> per level [B, rows_k, d]. Level k goes on from level k - 1's output and sees the true features of
         the slots up to t, and of its own draft what came before it ("training-time test").
         """
-        assert not self.more and not self.attention.window, (
-            "training knows one layer, which sees the whole text"
-        )
+        self.require_one_layer()
         states = list[Tensor]()
         keys = list[Tensor]()
         values = list[Tensor]()
@@ -186,6 +184,12 @@ class Eagle3Layer(DraftVocabularyHead, PairHead):
             )
             states.append(g)
         return states
+
+    def require_one_layer(self) -> None:
+        """Training knows no other nets; those of published heads are not trained here."""
+        assert not self.more and not self.attention.window, (
+            "training knows one layer, which sees the whole text"
+        )
 
     def choices(self, features: Tensor, words: Tensor) -> Tensor:
         """Logits [..., kept] of outputs [..., d], words being rows of the unembedding [kept, d]."""

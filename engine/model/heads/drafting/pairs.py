@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor
 
 from ...stores.cache import LayerStore
@@ -38,3 +39,17 @@ class PairHead(Head):
     ) -> Tensor:
         """The outputs [B, T, d] for features and embeddings [B, T, d]; the rest is `Attention.forward`'s."""
         raise NotImplementedError
+
+
+def group_rows(rows: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
+    """The rows of all groups of a text, as training reads them at once: a pair with masks behind it is a group.
+
+    rows: of each place of a group, for how many slots, falling. The rows come place by place.
+    -> int64 [R], the position of each row, and bool [R, R], which rows each one sees. A pair sees the pairs up to its own. The
+    masks after slot t see the pairs up to t and those before them in their own group, and nothing of another.
+    """
+    slots = torch.cat([torch.arange(R, device=device) for R in rows])
+    place = torch.repeat_interleave(torch.arange(len(rows), device=device), torch.tensor(rows, device=device))
+    text = (place == 0) & (slots <= slots[:, None])
+    own = (slots == slots[:, None]) & (place <= place[:, None])  # its slot, the masks of its group up to it
+    return slots + place, text | own

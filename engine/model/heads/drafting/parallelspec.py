@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ...stores.cache import LayerStore
 from .attention import DraftAttention
 from .eagle import EagleLayer
-from .pairs import PairHead
+from .pairs import PairHead, group_rows
 
 
 class ParallelSpecLayer(PairHead):
@@ -76,19 +76,12 @@ class ParallelSpecLayer(PairHead):
         """The outputs of a group after every slot of whole texts at once, as training sees them.
 
         features, embedded: [B, rows[0], d], the pairs;  rows: of each place of a group, for how many slots, falling.
-        -> per place [B, rows_j, d]. Slots see the slots before them; the masks after slot t see the slots up to t and
-        those before them in their own group, and nothing of another.
+        -> per place [B, rows_j, d]. What sees what: `group_rows`.
         """
         B, device = len(features), features.device
         masks = [self.masks[j].expand(B, R, -1) for j, R in enumerate(rows[1:])]
         x = torch.cat([self.layer.fuse_inputs(features, embedded), *masks], 1)
-        slots = torch.cat([torch.arange(R, device=device) for R in rows])
-        place = torch.repeat_interleave(
-            torch.arange(len(rows), device=device), torch.tensor(rows, device=device)
-        )
-        text = (place == 0) & (slots <= slots[:, None])
-        # its slot, the masks of its group up to it
-        own = (slots == slots[:, None]) & (place <= place[:, None])
-        q, kv = self.attention.project(x, (slots + place)[None].expand(B, -1), rows[0] + len(rows))
-        y = self.layer.block(x + self.attention.mix(q, kv[0], kv[1], text | own))
+        positions, visible = group_rows(rows, device)
+        q, kv = self.attention.project(x, positions[None].expand(B, -1), rows[0] + len(rows))
+        y = self.layer.block(x + self.attention.mix(q, kv[0], kv[1], visible))
         return list(y.split(list(rows), 1))

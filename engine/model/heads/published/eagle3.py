@@ -1,4 +1,4 @@
-"""EAGLE-3's layers in the layouts of SafeAILab/EAGLE, SGLang, vLLM and NVIDIA, and of the library speculators."""
+"""EAGLE-3's layers, with or without P-EAGLE's masks, in the layouts of SafeAILab/EAGLE, SGLang, vLLM, NVIDIA, speculators."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..drafting.draft_vocabulary import DEEP, fused_layers
 from ..drafting.eagle3 import Eagle3Layer
+from ..drafting.p_eagle import PEagleLayer
 from .layer_config import MOST_LAYERS, class_defaults, decoder_layer, read_sizes, read_windows, set_rotation
 from .published_folder import EMBEDDING, LayerMapping, PublishedFolder
 from .speculators import read_speculators
@@ -25,7 +26,8 @@ PLAIN3: dict[str, tuple[Any, ...]] = {
     "use_last_layernorm": (True,),
     "use_mtp_layernorm": (False,),
 }
-NORMS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")  # see Eagle3Layer
+NORM_OUTPUT = "norm_output"
+NORMS = ("norm_before_residual", "norm_before_fc", "fc_norm", NORM_OUTPUT)  # see Eagle3Layer
 LAYER_IDS = ("eagle_aux_hidden_state_layer_ids", "aux_hidden_state_layer_ids", "target_layer_ids")
 SGLANG = "LlamaForCausalLMEagle3"  # an architecture; its layers are numbered by their outputs
 BY_ID = (
@@ -33,7 +35,13 @@ BY_ID = (
     "markov.w2.weight",
 )  # of our nets: tensors with a row for each id of the draft vocabulary
 DRAFT_VOCABULARY = 32_000  # of a config of speculators that gives none
-UNUSED = ("verifier_lm_head.weight", "verifier_norm.weight", "mask_hidden")  # read in training, or by P-EAGLE
+MASK = "mask_hidden"  # of P-EAGLE, the state that stands for the target's
+UNUSED = ("verifier_lm_head.weight", "verifier_norm.weight", MASK)  # read in training, or by P-EAGLE
+MASK_KEYS = (
+    "mask_token_id",
+    "pard_token",
+    "ptd_token_id",
+)  # of P-EAGLE, as vLLM looks for them; all name the mask token
 
 
 def convert_eagle3(stored: PublishedFolder) -> Eagle3Layer:
@@ -45,10 +53,36 @@ def convert_eagle3(stored: PublishedFolder) -> Eagle3Layer:
     Names as in SafeAILab/EAGLE, eagle/model/cnets.py and eagle/traineagle3/cnets.py; the further norms as in vLLM,
     vllm/model_executor/models/llama_eagle3.py.
     """
+    return _convert_authors(stored, None)
+
+
+def convert_p_eagle(stored: PublishedFolder) -> PEagleLayer:
+    """P-EAGLE as AWS and NVIDIA's NeMo write it for vLLM: EAGLE-3 as above, and `mask_hidden`, the learnt state of masks. The
+    mask token's id is in the config, as `ptd_token_id`, `pard_token` or `mask_token_id`.
+
+    Names as in vllm-project/vllm, vllm/model_executor/models/llama_eagle3.py and v1/spec_decode/llm_base_proposer.py.
+    """
+    stored.expect({"parallel_drafting": (True,)})
+    ids = {key: stored.number(key, 0, stored.spec.vocab - 1) for key in named_mask_keys(stored.config)}
+    if len(set(ids.values())) > 1:
+        named = ", ".join(f"{key} = {x}" for key, x in ids.items())
+        raise stored.refusal(f"names different mask tokens ({named}); remove one in config.json.")
+    head = _convert_authors(stored, next(iter(ids.values())))
+    assert isinstance(head, PEagleLayer)
+    return head
+
+
+def named_mask_keys(config: Mapping[str, Any]) -> list[str]:
+    """The keys of a config that name a mask token."""
+    return [key for key in MASK_KEYS if config.get(key) is not None]
+
+
+def _convert_authors(stored: PublishedFolder, mask: int | None) -> Eagle3Layer:
+    """The net of a folder in the authors' layout; mask: the mask token, None: there is none."""
     nested = stored.table("eagle_config")
     stored.expect(PLAIN3)
     stored.expect(PLAIN3, nested)
-    flags = {key: stored.flag(key, stored.flag(key), nested) for key in NORMS}
+    flags = {key: stored.flag(key, stored.flag(key), nested) for key in _norm_keys(mask)}
     fused = stored.flag("use_aux_hidden_state", stored.flag("use_aux_hidden_state", True), nested)
     kept = stored.number("draft_vocab_size", stored.spec.vocab, stored.spec.vocab)
     ids = _author_layer_ids(stored) if fused else None
@@ -56,7 +90,7 @@ def convert_eagle3(stored: PublishedFolder) -> Eagle3Layer:
         raise stored.refusal(
             "names layers and says use_aux_hidden_state = False, of which only one can hold."
         )
-    return _read_net(stored, kept, flags, ids, fused)
+    return _read_net(stored, kept, flags, ids, fused, mask)
 
 
 def convert_speculators_eagle3(stored: PublishedFolder) -> Eagle3Layer:
@@ -65,9 +99,26 @@ def convert_speculators_eagle3(stored: PublishedFolder) -> Eagle3Layer:
 
     Names as in vllm-project/speculators, src/speculators/models/eagle3.
     """
+    return _convert_speculators(stored, None)
+
+
+def convert_speculators_p_eagle(stored: PublishedFolder) -> PEagleLayer:
+    """P-EAGLE in the layout of speculators: its EAGLE-3, `mask_hidden`, and the id `mask_token_id`.
+
+    Names as in vllm-project/speculators, src/speculators/models/peagle.
+    """
+    if stored.config.get(MASK_KEYS[0]) is None:
+        raise stored.refusal(f"names no mask token ({MASK_KEYS[0]}) in its config.json; download it again.")
+    head = _convert_speculators(stored, stored.number(MASK_KEYS[0], 0, stored.spec.vocab - 1))
+    assert isinstance(head, PEagleLayer)
+    return head
+
+
+def _convert_speculators(stored: PublishedFolder, mask: int | None) -> Eagle3Layer:
+    """The net of a folder of speculators; mask: the mask token, None: there is none."""
     stored.usual_family = "qwen3"
     read_speculators(stored)
-    flags = {key: stored.flag(key) for key in NORMS}
+    flags = {key: stored.flag(key) for key in _norm_keys(mask)}
     if stored.config.get("norm_before_residual") is None and "norm_before_residual" not in stored.settings:
         stored.remark(
             "does not give norm_before_residual: it is read as false, as speculators does; vLLM reads true, which "
@@ -76,14 +127,24 @@ def convert_speculators_eagle3(stored: PublishedFolder) -> Eagle3Layer:
     kept = stored.number("draft_vocab_size", DRAFT_VOCABULARY, stored.spec.vocab)
     ids = stored.config.get(LAYER_IDS[0])
     counted = stored.setting("layer_ids", ("inputs", "outputs")) or "inputs"
-    return _read_net(stored, kept, flags, checked_layer_ids(stored, LAYER_IDS[0], ids, counted), True)
+    return _read_net(stored, kept, flags, checked_layer_ids(stored, LAYER_IDS[0], ids, counted), True, mask)
+
+
+def _norm_keys(mask: int | None) -> Sequence[str]:
+    """The keys of the further norms. P-EAGLE feeds nothing back, so it reads the same whatever norm_output says."""
+    return NORMS if mask is None else [key for key in NORMS if key != NORM_OUTPUT]
 
 
 def _read_net(
-    stored: PublishedFolder, kept: int, flags: dict[str, bool], ids: tuple[int, ...] | None, fused: bool
+    stored: PublishedFolder,
+    kept: int,
+    flags: dict[str, bool],
+    ids: tuple[int, ...] | None,
+    fused: bool,
+    mask: int | None,
 ) -> Eagle3Layer:
     """The net around the tensors. kept: ids of the draft vocabulary;  flags: the further norms;  ids: the layers of the target
-    that it reads, None: the usual three;  fused: it reads these, not the final feature."""
+    that it reads, None: the usual three;  fused: it reads these, not the final feature;  mask: the mask token of P-EAGLE."""
     chosen = stored.setting("norm_before_residual", ("true", "false"))
     flags |= {} if chosen is None else {"norm_before_residual": chosen == "true"}
     if flags["norm_before_fc"] and flags["fc_norm"]:
@@ -116,19 +177,39 @@ def _read_net(
             "layers.1 and so on, as vLLM and speculators compute them, can be read."
         )
     own, tensors = read_draft_tensors(
-        stored, map_tensors(shape, names), kept, states if flags["fc_norm"] else 0
+        stored, map_tensors(shape, names), kept, states if flags["fc_norm"] else 0, mask is not None
     )
     shape |= dict(own=int(own), own_embed=vocab if EMBEDDING in stored.shapes else 0)
-    head = Eagle3Layer.from_tensors(shape, tensors)
+    if mask is None:
+        head = Eagle3Layer.from_tensors(shape, tensors)
+    else:
+        tensors[MASK] = _read_mask(stored, (states if fused else 1) * d)
+        head = PEagleLayer.from_tensors(shape | {"mask_row": mask + 1}, tensors)
     head.layer_ids = ids
     set_rotation(head, sizes.rope, windows)
     return head
 
 
+def _read_mask(stored: PublishedFolder, width: int) -> Tensor:
+    """float [width]: the learnt state of masks, which files keep with one or two axes of one in front."""
+    shape = stored.shapes.get(MASK, ())
+    if shape not in ((width,), (1, width), (1, 1, width)):
+        raise stored.refusal(
+            f"must hold {MASK}, the learnt state of its masks, with {width} numbers, and "
+            f"{f'its shape is {list(shape)}' if shape else 'it is missing'}; download it again."
+        )
+    return stored.take(MASK).flatten()
+
+
 def read_draft_tensors(
-    stored: PublishedFolder, mappings: list[LayerMapping], kept: int, state_norms: int
+    stored: PublishedFolder,
+    mappings: list[LayerMapping],
+    kept: int,
+    state_norms: int,
+    masked: bool = False,
 ) -> tuple[bool, dict[str, Tensor]]:
-    """Whether the net has a vocabulary matrix of its own, and its tensors: those of `mappings` and of the vocabulary."""
+    """Whether the net has a vocabulary matrix of its own, and its tensors: those of `mappings` and of the vocabulary.
+    masked: the file is P-EAGLE's, and its `mask_hidden` is read."""
     d, vocab = stored.spec.d_model, stored.spec.vocab
     own = WORDS in stored.shapes
     tied = not own and EMBEDDING in stored.shapes and _is_tied(stored)
@@ -136,7 +217,7 @@ def read_draft_tensors(
     spare = {**stored.embedding_shape, "d2t": (kept,), "t2d": (vocab,)}
     spare |= {x: stored.shapes[x] for x in UNUSED if x in stored.shapes}
     tensors = stored.linear_tensors(mappings, spare)
-    for name in (x for x in UNUSED if x in stored.shapes):
+    for name in (x for x in UNUSED if x in stored.shapes and not (masked and x == MASK)):
         stored.remark(
             f"holds {name}, which no {stored.title.removesuffix('s')} reads when it drafts: it is not used.",
             "",

@@ -19,11 +19,19 @@ from ...checkpoint.weights import frequency_remarks
 from ..base import Head, RotaryPart
 from .dflash import convert_dflash, convert_dspark, convert_speculators_dflash, convert_speculators_dspark
 from .eagle import STEMS, convert_eagle, convert_speculators_eagle
-from .eagle3 import SGLANG, convert_eagle3, convert_speculators_eagle3
+from .eagle3 import (
+    NORM_OUTPUT,
+    SGLANG,
+    convert_eagle3,
+    convert_p_eagle,
+    convert_speculators_eagle3,
+    convert_speculators_p_eagle,
+    named_mask_keys,
+)
 from .hydra import convert_hydra
 from .medusa import convert_medusa
 from .published_folder import PublishedFolder, file_of, open_tensors
-from .speculators import KEY, LAYER, UNREADABLE, layer_table, unreadable_reason
+from .speculators import KEY, LAYER, READABLE, UNREADABLE, layer_table, unreadable_reason
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,9 @@ FAMILIES: dict[str, PublishedFamily] = {
     "medusa": PublishedFamily("Medusa heads", ("medusa_lm_head",), convert_medusa, harmless=TARGET),
     "hydra": PublishedFamily("Hydra heads", ("hydra_lm_head",), convert_hydra, harmless=TARGET),
     "eagle3": PublishedFamily("EAGLE-3 heads", STEMS, convert_eagle3),
+    "p_eagle": PublishedFamily(
+        "P-EAGLE heads", STEMS, convert_p_eagle, harmless=(NORM_OUTPUT, f"eagle_config.{NORM_OUTPUT}")
+    ),  # nothing is fed back
     "eagle": PublishedFamily(
         "EAGLE heads", STEMS, convert_eagle, harmless=("tie_word_embeddings",)
     ),  # the target's unembedding serves
@@ -87,6 +98,12 @@ SPECULATORS: dict[str, PublishedFamily] = {
         STEMS,
         convert_speculators_eagle3,
         harmless=(*AROUND, "tie_word_embeddings"),  # at the top, where the library's class sets it to false
+    ),
+    "p_eagle": PublishedFamily(
+        "P-EAGLE heads",
+        STEMS,
+        convert_speculators_p_eagle,
+        harmless=(*AROUND, "tie_word_embeddings", NORM_OUTPUT),
     ),
     "eagle": PublishedFamily(
         "EAGLE heads", STEMS, convert_speculators_eagle, harmless=(*AROUND, f"{LAYER}.tie_word_embeddings")
@@ -120,14 +137,14 @@ def find_layout(folder: Path, config: Mapping[str, Any]) -> HeadLayout | None:
     """The layout of a folder, by its config and the names of its files and tensors; None: none that we know.
 
     In this order: speculators says so itself; DFlash and DSpark show by a table or their architecture; an EAGLE-3 head shows by
-    its architecture, its draft vocabulary or the name of its layer; then the forms of EAGLE-1, Medusa and Hydra. Raises
-    LoadError for what is recognised and cannot be read.
+    its architecture, its draft vocabulary or the name of its layer, and is P-EAGLE's if its config names a mask token; then the
+    forms of EAGLE-1, Medusa and Hydra. Raises LoadError for what is recognised and cannot be read.
     """
     if KEY in config:
         reason = unreadable_reason(config[KEY])
         if reason is not None:
             raise LoadError(f"{folder} holds {escape_unprintable(reason)}.")
-        kind = str(config[KEY])
+        kind = READABLE[str(config[KEY])]
         if file_of(folder, STEMS) is None:
             raise LoadError(f"{folder} has no {STEMS[0]}.safetensors; download it again.")
         return HeadLayout("speculators", kind, SPECULATORS[kind])
@@ -153,7 +170,9 @@ def find_layout(folder: Path, config: Mapping[str, Any]) -> HeadLayout | None:
             "read; give heads in the layout of their authors or of speculators."
         )
     third = config.get("draft_vocab_size") is not None or SGLANG in named or _has_midlayer(folder)
-    kind = "eagle3" if third else "eagle"
+    kind = "eagle"
+    if third:
+        kind = "p_eagle" if named_mask_keys(config) else "eagle3"
     return HeadLayout("SGLang" if SGLANG in named else "the authors", kind, FAMILIES[kind])
 
 
@@ -220,7 +239,7 @@ def read_published(
         )
     if stored.unread_settings:
         raise LoadError(
-            f"{folder} knows no setting {stored.unread_settings[0][:40]!r}; EAGLE-3 heads know {SETTINGS}."
+            f"{folder} knows no setting {stored.unread_settings[0][:40]!r}; EAGLE-3 and P-EAGLE heads know {SETTINGS}."
         )
     then = "if they change the net, it drafts worse than its authors say"
     harmless = (*family.harmless, *GENERATION)  # which old configs repeat; a head chooses no text

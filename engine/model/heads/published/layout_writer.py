@@ -37,6 +37,7 @@ def write_published(
     where the head has none of its own. A product of two matrices is multiplied out. Raises LoadError, in one sentence, for a
     head that the layout has no words for; nothing is written then.
     """
+    assert head.kind == Eagle3Layer.kind, "no layout here has words for masks"
     reason = _missing_words(head, layout, spec)
     if reason is not None:
         raise LoadError(f"This head cannot be written in the layout of {layout}: {reason}.")

@@ -12,8 +12,6 @@ KEY = "speculators_model_type"
 LAYER = "transformer_layer_config"
 # speculators_model_type -> why such a draft cannot be read here, and what to do instead
 UNREADABLE = {
-    "peagle": "a P-EAGLE head, which guesses all tokens of a draft in one pass from masks, and no drafter here does that; "
-    "give an eagle3 head",
     "dflash2": "a DFlash-2 draft, which fills a block of masks in one pass with local convolutions, and no drafter here does "
     "that; give an eagle3 head",
     "xpress": "an XPress draft, which fills a block of masks in one pass and refines it, and no drafter here does that; give "
@@ -24,12 +22,18 @@ UNREADABLE = {
     "target's; train one with decodescope train head mlp_speculator",
     "independent": "a draft model of its own and no head; give it as --draft FOLDER with --drafter draft_model",
 }
-READABLE = ("eagle", "eagle3", "dflash", "dspark")
+READABLE = {
+    "eagle": "eagle",
+    "eagle3": "eagle3",
+    "peagle": "p_eagle",
+    "dflash": "dflash",
+    "dspark": "dspark",
+}  # speculators_model_type -> the kind of our heads
 
 
 def unreadable_reason(kind: Any) -> str | None:
     """Why a draft of this speculators_model_type cannot be read, in words that follow "holds"; None if it can."""
-    if kind in READABLE:
+    if str(kind) in READABLE:
         return None
     known = ", ".join((*READABLE, *UNREADABLE))
     return UNREADABLE.get(
