@@ -82,7 +82,8 @@ class TableDecoder(Decoder):
 
     def __init__(self, logits: Logits, vocab: int, skipped: Logits | None = None):
         one = torch.ones(1, dtype=torch.float64)
-        spec = ModelSpec("table", 1 if skipped is None else 3, 1, 1, 1, 1, 1, vocab, max_positions=64)
+        layers = 1 if skipped is None else 3
+        spec = ModelSpec("table", layers, 1, 1, 1, 1, 1, vocab, max_positions=64, mask_token=vocab - 1)
         super().__init__(spec, one.expand(vocab, 1), [], one, one.expand(vocab, 1))
         self.logits, self.skipped = logits, skipped
         self._known: dict[tuple[object, ...], Tensor] = {}
@@ -96,7 +97,7 @@ class TableDecoder(Decoder):
         depth: Any = None,
         ran: Any = None,
     ) -> Tensor:
-        """float64 [1, T, V], or [1, 1, V] of the last row."""
+        """float64 [1, T, V], or [1, R, V] of the rows that the feed asks for."""
         look = self.logits if skip is None or self.skipped is None else self.skipped
         n = cache.layers[0].n
         before = cache.layers[0].m
@@ -107,7 +108,7 @@ class TableDecoder(Decoder):
             )
         kv = cache.layers[-1].kv[:, 0, 0, : n + before + T, 0]
         mask = b"" if feed.visible is None else feed.visible.numpy().tobytes()
-        key = (kv.numpy().tobytes(), n, T, mask, feed.logits, look)
+        key = (kv.numpy().tobytes(), n, T, mask, str(feed.logits), look)
         if key not in self._known:
             self._known[key] = self._rows(kv, n, before, feed, look)
         return self._known[key].clone()
@@ -123,7 +124,8 @@ class TableDecoder(Decoder):
             if visible is not None:
                 pending = [entry for entry, sees in zip(entries[n:], visible[i], strict=True) if sees]
             rows.append(look(tuple(sorted(entries[:n] + pending))))
-        return torch.stack(rows)[None, :, : self.vocab]
+        known = torch.stack(rows)[None, :, : self.vocab]
+        return known[:, feed.logits] if isinstance(feed.logits, list) else known
 
 
 def table_model(logits: Logits, vocab: int, skipped: Logits | None = None) -> Model:

@@ -163,7 +163,8 @@ def heads(kind: str, d: int, seed: int = 0, **changes: int) -> Head:
 
 
 def noisy_decoder(base: Decoder, noise: float, seed: int = 1) -> Decoder:
-    """A decoder with the weights of `base` and some noise: a draft model that is right now and then."""
+    """A decoder with the weights of `base` and some noise: a draft model that is right now and then. It has a mask token."""
+    spec = replace(base.spec, mask_token=base.spec.vocab - 2)
     g = torch.Generator().manual_seed(seed)
 
     def blur(x: torch.Tensor) -> torch.Tensor:
@@ -173,7 +174,7 @@ def noisy_decoder(base: Decoder, noise: float, seed: int = 1) -> Decoder:
         Layer(a.attn_norm, blur(a.qkv), blur(a.out), a.mlp_norm, blur(a.gate_up), blur(a.down))
         for a in base.layers
     ]
-    toy = Decoder(base.spec, blur(base.embed), layers, base.norm, blur(base.head))
+    toy = Decoder(spec, blur(base.embed), layers, base.norm, blur(base.head))
     toy.heads = Heads(
         (kind for kind in base.heads if kind in GATES), lambda kind: cast(Head, base.heads[kind])
     )
@@ -310,7 +311,7 @@ def greedy_text(toy: Decoder, prompt: list[int], count: int) -> list[int]:
         return greedy_picture_levels(toy, prompt, count)
     if toy.spec.block_length:
         return greedy_block_text(toy, prompt, count)
-    text, mask = list(prompt), toy.spec.mask_token
+    text, mask = list(prompt), None if toy.spec.causal else toy.spec.mask_token
     for left in range(count, 0, -1):
         behind = [] if mask is None else [mask] * left
         row = toy.forward(Feed.causal_chain(text + behind, 0), None)[0, len(text) - (mask is None)]

@@ -157,6 +157,11 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "chains": [{}],
     "llma": [{}],
     "draft_model": [dict(max_draft_tokens=3), dict(max_draft_tokens=8), dict(max_draft_tokens=3, width=3)],
+    "pard": [
+        dict(max_draft_tokens=4),
+        dict(max_draft_tokens=1),
+        dict(max_draft_tokens=6, draft_temperature=0.0),
+    ],
     "layer_skip": [
         dict(skip_ratio=0.5, min_probability=0.0),
         dict(skip_ratio=0.9, min_probability=0.3, max_draft_tokens=6),

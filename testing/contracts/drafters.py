@@ -247,6 +247,6 @@ def models_it_needs_are_named(name: str, settings: Settings) -> None:
 
 
 def proposes_by_draft_model(name: str, settings: Settings) -> bool:
-    """Whether it draws its nodes from one draft model."""
+    """Whether it draws its nodes from one draft model, which has read the nodes above."""
     drafter = cast(Drafter, build("drafter", name, settings))
-    return drafter.lanes == ("draft",) and drafter.proposes != "onehot"
+    return drafter.lanes == ("draft",) and drafter.proposes != "onehot" and not drafter.independent

@@ -33,6 +33,7 @@ CONFIG: dict[str, Any] = {
     "num_attention_heads": 4,
     "num_hidden_layers": 2,
     "num_key_value_heads": 2,
+    "pard_token": 6,  # for the drafters that ask for a draft model with one
     "tie_word_embeddings": False,
 }
 PROMPT = [300, 301, 302, 50, 60, 300, 301]

@@ -103,6 +103,7 @@ HUB = {  # config.json of well-known models, with smaller sizes
         model_type="gemma3_text", architectures=["Gemma3ForCausalLM"], hidden_act="gelu_pytorch_tanh", sliding_window=512,
         rope_local_base_freq=10000, sliding_window_pattern=6, attn_logit_softcapping=None, rope_theta=1e6,
     ),
+    "draft model of PARD": dict(pard_token=5, spd_type="pard"),
     "both words": dict(
         rope_theta=1e4, rope_scaling=dict(type="linear", rope_type="linear", factor=2.0),
         rope_parameters=dict(rope_type="linear", factor=2.0, rope_theta=1e4),
@@ -120,7 +121,7 @@ def test_what_changes_the_computation_and_is_not_read_is_named() -> None:
     for key, value in {
         "attention_multiplier": 0.5, "logit_scale": 0.1, "final_logit_softcapping": 30.0, "use_qk_norm": True,
         "no_rope_layers": [1, 0], "attention_chunk_size": 64, "sliding_window": 64, "layer_types": ["sliding_attention"] * 2,
-        "attn_logit_softcapping": 50.0, "num_experts": 8, "mask_token_id": 3, "use_sliding_window": True,
+        "attn_logit_softcapping": 50.0, "num_experts": 8, "mask_token_id": 3, "use_sliding_window": True, "spd_type": "pard2",
     }.items():  # fmt: skip
         said = named(**{key: value})
         assert (

@@ -20,6 +20,7 @@ from decodescope.engine.methods.acceptance.spectr import SpecTr
 from decodescope.engine.methods.drafters.draft_model.chains import Chains
 from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
 from decodescope.engine.methods.drafters.draft_model.dyspec import DySpec
+from decodescope.engine.methods.drafters.draft_model.pard import Pard
 from decodescope.engine.methods.drafters.draft_model.rasd import RASD
 from decodescope.engine.methods.drafters.draft_model.rsd_c import RSDC
 from decodescope.engine.methods.drafters.draft_model.rsd_s import RSDS
@@ -195,6 +196,8 @@ PROPOSALS: dict[str, Proposal] = {
     "staged, block": Proposal(
         Block, lambda n: Staged(max_draft_tokens=2, max_table_tokens=1, ngram=2), remembers=True, vocab=3
     ),
+    "pard": Proposal(Lossless, lambda n: Pard(max_draft_tokens=n), vocab=3),
+    "pard, block": Proposal(Block, lambda n: Pard(max_draft_tokens=n), vocab=3),
     "rasd": Proposal(
         Lossless,
         lambda n: RASD(nodes=3, depth=2, width=2, retrieved_nodes=3, min_suffix=1, retrieved_depth=2),

@@ -29,6 +29,7 @@ class Drafter(Component):
     looks_up: True if a draft, as set, is a chain of tokens from texts, which no pass and no head computes
     copies:   True if a draft is exactly what followed the last tokens at their last occurrence in the text; a report then
               need not show what such a copy would give
+    independent: True if the draft model guesses each token without those drafted before it
     resumes:  whether its drafts run the first layers of the target, and the pass that verifies them begins after those
     """
 
@@ -38,6 +39,7 @@ class Drafter(Component):
     speaks: ClassVar[str] = ""
     looks_up: ClassVar[bool] = False
     copies: ClassVar[bool] = False
+    independent: ClassVar[bool] = False
     resumes: ClassVar[bool] = False
 
     @property

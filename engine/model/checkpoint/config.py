@@ -17,6 +17,7 @@ ROPE_KINDS = ("default", "linear", "llama3", "yarn", "longrope")
 OLD_LONGROPE = ("su", "yarn")  # how configs of phi3 called longrope
 LARGEST = 1 << 24  # of any size in a config; the largest vocabularies stay below 2^19
 MOST_LAYERS = 1000
+NO_PARD = -1  # how AMD's PARD writes that a model has learnt no mask token
 QUANTISED = ("quantization_config", "compression_config")
 
 
@@ -123,7 +124,7 @@ def spec_from_config(config: Mapping[str, Any], name: str) -> ModelSpec:
         qk_norm=family.qk_norm,
         windows=windows,
         causal=causal,
-        mask_token=None if causal else _mask_token(config, name),
+        mask_token=_mask_token(config, name, "pard_token" if causal else "mask_token_id"),
         pad_token=_pad_token(config, name),
         picture=read_picture(config, name, _size(config, name, "vocab_size")),
         block_length=_block_length(config, name, positions, causal),
@@ -206,14 +207,15 @@ def _pad_token(config: Mapping[str, Any], name: str) -> int | None:
     return token if type(token) is int and 0 <= token < _size(config, name, "vocab_size") else None
 
 
-def _mask_token(config: Mapping[str, Any], name: str) -> int | None:
-    """The id of a token not yet written, for a model that reads both ways; None if the config names none."""
-    token, vocab = config.get("mask_token_id"), _size(config, name, "vocab_size")
-    if token is not None and (
-        not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < vocab
-    ):
+def _mask_token(config: Mapping[str, Any], name: str, key: str) -> int | None:
+    """The id of a token not yet written, which the config names as `key`; None if it names none. A model that reads both ways
+    has learnt to fill it in, and a draft model of PARD (AMD-AGI/PARD, which writes -1 where there is none) to guess from it."""
+    token, vocab = config.get(key), _size(config, name, "vocab_size")
+    if token is None or (token == NO_PARD and key == "pard_token"):
+        return None
+    if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < vocab:
         raise LoadError(
-            f"{name}: config.json gives mask_token_id as {str(token)[:40]}; it must be an id below {vocab}."
+            f"{name}: config.json gives {key} as {str(token)[:40]}; it must be an id below {vocab}."
         )
     return token
 

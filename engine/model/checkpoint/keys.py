@@ -97,6 +97,7 @@ OFF: dict[str, Any] = {
     "partial_rotary_factor": 1.0,
     "pruned_heads": {},
     "rope_interleaved": False,
+    "spd_type": "pard",
     "tie_encoder_decoder": False,
     "use_bidirectional_attention": False,
     "use_mrope": False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -63,7 +63,7 @@ class Eagle3Layer(DraftVocabularyHead, PairHead):
     """
 
     kind = "eagle3"
-    works = ("logits", "enter")
+    works: ClassVar[tuple[str, ...]] = ("logits", "enter")
 
     def __init__(  # noqa: PLR0913
         self, d: int, vocab: int, kept: int, n_heads: int, n_kv_heads: int, head_dim: int, d_ff: int,
