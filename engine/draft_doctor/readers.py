@@ -15,7 +15,9 @@ from decodescope.engine.core.spec import ModelSpec, Rope
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.base import Head, RotaryPart
-from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer, fused_layers
+from decodescope.engine.model.heads.drafting.dflash import DFlashNet
+from decodescope.engine.model.heads.drafting.draft_vocabulary import DraftVocabularyHead, fused_layers
+from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer
 from decodescope.engine.model.heads.drafting.shift import head_shifts
 from decodescope.engine.model.heads.drafting.slot_tokens import SlotTokens
 from decodescope.engine.model.layers.rope import shared_rope_table
@@ -66,6 +68,10 @@ class HeadReader:
             raise DoctorError(
                 f"The doctor cannot read a head of the kind {head.kind}, whose tokens the target reads: give another."
             )
+        if isinstance(head, DFlashNet) and head.mask_embedding is None:
+            raise DoctorError(
+                f"The doctor cannot read {head.kind} nets that take their masks from the target's embedding: give one of ours."
+            )
         self.decoder, self.head = decoder, head
         self.target = DecoderTarget(decoder)
         self.layer_shift = layer_shift
@@ -90,7 +96,9 @@ class HeadReader:
         head, target = self.head, self.target
         tokens = torch.tensor([list(ids)], device=target.device)
         fused = (
-            head.places(target.n_layers) if isinstance(head, Eagle3Layer) else fused_layers(target.n_layers)
+            head.places(target.n_layers)
+            if isinstance(head, DraftVocabularyHead)
+            else fused_layers(target.n_layers)
         )
         early = head.shape.get("layer", 0)
         inner = {x: self._moved(x) for x in (early, *fused) if x != "final"}
