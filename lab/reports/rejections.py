@@ -15,6 +15,8 @@ class Rejection:
     entropy: label of the target's entropy there, "" if the record holds no distribution
     believed: label of the range of q, "" if the guess has none
     drafted, came: tokens as they are shown;  before: text before them;  p, q: of the guess, None if there is no such number
+    drafted_id, came_id: their ids;  position: in the text, the prompt included, from 0
+    draft_rank: of the token that came, in the draft's distribution, from 1; None if the draft recorded none
     """
 
     run: int
@@ -29,3 +31,7 @@ class Rejection:
     before: str
     p: float | None
     q: float | None
+    drafted_id: int
+    came_id: int
+    position: int
+    draft_rank: int | None

@@ -11,6 +11,7 @@ from typing import Any
 from decodescope.engine.core.roles import WHOLE
 from decodescope.engine.trace import Header, Step, Trace, TraceError
 from decodescope.engine.trace.encoding.forks import fork_legs
+from decodescope.engine.trace.query.facts import StepFacts
 from decodescope.engine.trace.records.auxiliary_nodes import drafted_depths as levels_of
 from decodescope.engine.trace.records.parts import part_description
 from decodescope.engine.trace.records.phases import is_deciding_pass
@@ -283,6 +284,10 @@ class DraftTally:
                     before=before[-SHOWN:],
                     p=first.p,
                     q=first.q,
+                    drafted_id=first.token,
+                    came_id=came,
+                    position=step.n + place.depth - 1,
+                    draft_rank=StepFacts(step, trace.header, {}).column("draft_rank")[-1],
                 )
             )
         if first.token == came:

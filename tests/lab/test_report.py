@@ -187,6 +187,7 @@ def test_every_rejection_is_listed_with_its_place_and_rows_find_those_that_they_
         "the",
         "the",
     ]
+    assert [(x.drafted_id, x.came_id, x.position, x.draft_rank) for x in made.deaths][0] == (CAT, DOG, 1, None)
     assert len(made.deaths) == made.fates["refused"] == len(made.record()["deaths"])
     for table in tables(made):
         for row, fields in zip(table.rows, table.where or [None] * len(table.rows), strict=True):
@@ -204,6 +205,17 @@ def test_every_rejection_is_listed_with_its_place_and_rows_find_those_that_they_
             if table.title == "Taken for another":
                 assert len(due) == int(row[2]) and (f"{due[0].run + 1}, {due[0].step}") == row[4]
     assert sum(bool(x.where) for x in tables(made)) >= 5
+
+
+def test_a_rejection_has_the_rank_of_the_token_that_came_among_the_drafts() -> None:
+    drawn = toys.method(drafter=("draft_model", {"max_draft_tokens": 3}), sampler="temperature")
+    run = toys.decode(drawn, count=60)
+    made = report(run.sink)
+    text = [*run.sink.header.prompt.tolist(), *run.end.tokens]
+    assert len(made.deaths) > 3 and all(x.draft_rank >= 1 for x in made.deaths if x.draft_rank is not None)
+    assert any(x.draft_rank is not None and x.draft_rank > 1 for x in made.deaths)
+    for x in made.deaths:
+        assert text[x.position] == x.came_id
 
 
 def test_rejections_behind_the_limit_are_counted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -553,7 +565,7 @@ def test_the_report_s_lead_says_whether_drafting_pays() -> None:
 def test_without_times_nothing_is_promised() -> None:
     made = report(trace(step(0, [CAT], [-1], [(0, False)], [], DOG, us=(0.0, 0.0, 0.0))))
     assert made.advice == [] and made.curve == [] and made.clock is None
-    assert any("No times" in x for x in made.notes)
+    assert any("no time was recorded" in x for x in made.notes)
 
 
 # ---- the toy lab

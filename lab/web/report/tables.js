@@ -7,6 +7,7 @@ const WIDE = 140, HIGH = 10; // px of a bar
 const LONG = 24; // letters of a cell that may be broken into lines
 const TOKENS = ["drafted", "came", "behind"]; // columns that contain text of the run, where the first one does
 const PLACE = "run, step"; // the column that names a place
+const COLUMNS = [PLACE, "prompt", "depth", "kind", "drafted", "came", "behind", "p", "q", "draft rank", "position"];
 const SHOWN = 25; // rejections that are listed at first, and added with every press
 
 const bar = (share) => (share === null ? null
@@ -60,11 +61,12 @@ export function rejections({ deaths, died, begins }, runs) {
           `${death.run + 1}, ${death.step}`)),
       [begins[death.run], String(death.depth), death.kind].map((word) => h("td", null, word)),
       [death.drafted, death.came, `${death.before}|`].map((word) => h("td", { class: "tok" }, word)),
-      [death.p, death.q].map((value) => h("td", null, prob(value))));
+      [death.p, death.q].map((value) => h("td", null, prob(value))),
+      [death.draft_rank, death.position].map((value) => h("td", null, value ?? "–")));
   const section = h("section", { class: "deaths", tabindex: -1 }, h("h2", null, "Every rejection"), about,
     h("div", { class: "ways" }, all),
     scrollBox("Every rejection",
-      h("table", null, heads([PLACE, "prompt", "depth", "kind", "drafted", "came", "behind", "p", "q"]), rows)), more);
+      h("table", null, heads(COLUMNS), rows)), more);
   function draw() {
     const chosen = deaths.filter((death) => matches(death, where)),
       cut = deaths.length < died ? ` The first ${deaths.length} of ${died} are listed.` : "";
