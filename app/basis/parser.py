@@ -160,15 +160,19 @@ def build_parser() -> Parser:  # noqa: PLR0915
     )
     _add_data_option(sub)
     _add_json_option(sub)
-    _add_draft_doctor_options(
-        command(
-            "draft",
-            "commands.doctor_draft",
-            "draft",
-            "why a draft is refused: a fault, which one, or a weakness",
-            sub.add_subparsers(dest="way", metavar="draft", parser_class=Parser),
-        )
+    ways = sub.add_subparsers(dest="way", metavar="draft|pair", parser_class=Parser)
+    why = "why a draft is refused: a fault, which one, or a weakness"
+    _add_draft_doctor_options(command("draft", "commands.doctor_draft", "draft", why, ways))
+    sub = command(
+        "pair",
+        "commands.doctor_pair",
+        "pair",
+        "what the files of a target and a draft model say, side by side",
+        ways,
     )
+    sub.add_argument("--model", required=True, metavar="M", help=MODEL)
+    sub.add_argument("--draft", required=True, metavar="M", help="the draft model")
+    _add_json_option(sub)
 
     ways = command_group("trace", "show what a recorded run holds", "show|check|find|fork|export")
     _add_trace_commands(command, ways)

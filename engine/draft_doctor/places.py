@@ -117,13 +117,13 @@ def _compare_text(
     p_wanted, wanted = p.max(-1)
     q_guess, guess = q.max(-1)
     at_wanted = q.gather(1, wanted[:, None])
-    hits = torch.full((rows, len(OFFSETS)), float("nan"))
-    shifted = torch.full((rows, len(OFFSETS)), float("nan"))
+    hits = torch.full((rows, len(OFFSETS)), float("nan"), device=q.device)
+    shifted = torch.full((rows, len(OFFSETS)), float("nan"), device=q.device)
     for k, o in enumerate(OFFSETS):
         here = slice(max(0, -o), rows - max(0, o))
         there = slice(max(0, o), rows - max(0, -o))
-        hits[here, k] = (guess[here] == wanted[there]).float().cpu()
-        shifted[here, k] = overlap_of(p[there], q[here]).cpu()
+        hits[here, k] = (guess[here] == wanted[there]).float()
+        shifted[here, k] = overlap_of(p[there], q[here])
     columns: list[np.ndarray | Tensor] = [
         np.full(rows, number),
         index,

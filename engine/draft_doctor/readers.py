@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, Protocol
@@ -229,7 +230,7 @@ def rope_choices(own: ModelSpec, target: ModelSpec) -> list[Rope]:
     for factor in (2.0, 4.0, 8.0):
         choices.append(replace(plain, kind="linear", factor=factor))
         long = own.max_positions / factor if own.max_positions / factor >= 64 else own.max_positions
-        amplitude = 0.1 * float(torch.tensor(factor).log()) + 1
+        amplitude = 0.1 * math.log(factor) + 1
         choices.append(
             replace(plain, kind="yarn", factor=factor, original_positions=int(long), amplitude=amplitude)
         )

@@ -41,6 +41,7 @@ class ModelInfo(Protocol):
         ...
 
 
+SHOWN_MARKS = 5  # ids in a remark
 R = TypeVar("R", bound=ModelInfo)
 
 
@@ -140,7 +141,8 @@ class OtherTokens(MethodError):
 def check_same_tokens(models: Mapping[str, ModelInfo], own_tokens: Collection[str] = ()) -> None:
     """Raise MethodError (OtherTokens) if an id means other text in one of them than in the target.
 
-    Ids that one of them lacks pad it to a round size, and are never chosen. own_tokens: roles whose model may have another
+    Ids that one of them lacks pad it to a round size, and are never chosen. Special tokens may have other names, as servers
+    allow it: a draft that is wrong there is refused like any other. own_tokens: roles whose model may have another
     tokenizer; it has to share tokens with the target's.
     """
     target = models[TARGET]
@@ -154,7 +156,7 @@ def check_same_tokens(models: Mapping[str, ModelInfo], own_tokens: Collection[st
             )
         if not (differs := differing_id(target, other)) or ours is None or theirs is None:
             continue
-        if role not in own_tokens:
+        if role not in own_tokens and not differing_marks(target, other):
             ways = " or ".join(_translating_drafters(role))
             other_way = f"the drafter {ways}, which translates, " if ways else ""
             raise OtherTokens(
@@ -162,7 +164,7 @@ def check_same_tokens(models: Mapping[str, ModelInfo], own_tokens: Collection[st
                 f"{differs[0]} ({differs[1]!r} against {differs[2]!r}). Use a model with the same tokenizer, {other_way}"
                 f"or a method that needs no {role} model."
             )
-        if not ours.shared_ids(theirs):
+        if role in own_tokens and not ours.shared_ids(theirs):
             raise OtherTokens(
                 f"{other.name} cannot be the {role} model of {target.name}: their tokenizers have no token in common. Use "
                 f"another {role} model, or a method that needs none."
@@ -175,6 +177,15 @@ def differing_id(target: ModelInfo, other: ModelInfo) -> tuple[int, str | None, 
     if ours is None or theirs is None or ours is theirs:
         return None
     return ours.same_ids(theirs, max(target.spec.vocab, other.spec.vocab))
+
+
+def differing_marks(target: ModelInfo, other: ModelInfo) -> list[int]:
+    """The ids at which both have special tokens of other names, or only one has one; empty if any other token differs too."""
+    ours, theirs = target.tokenizer, other.tokenizer
+    if ours is None or theirs is None:
+        return []
+    ids = ours.differing_ids(theirs, max(target.spec.vocab, other.spec.vocab))
+    return ids if all(ours.is_mark_or_free(x) and theirs.is_mark_or_free(x) for x in ids) else []
 
 
 def _translating_drafters(role: str) -> list[str]:
@@ -195,7 +206,8 @@ def vocabulary_maps(method: Method, models: Mapping[str, Model]) -> dict[str, Vo
 
 
 def vocabulary_remarks(method: Method, models: Mapping[str, ModelInfo]) -> list[str]:
-    """For each model of `method` with another tokenizer, a sentence: how many tokens it has in common with the target."""
+    """For each model of `method` with another tokenizer, a sentence: how many tokens it has in common with the target, or
+    which special tokens differ, if these are all."""
     target = models[TARGET]
     said = []
     for role, other in ((role, models[role]) for role in method.lanes if role in models):
@@ -204,6 +216,11 @@ def vocabulary_remarks(method: Method, models: Mapping[str, ModelInfo]) -> list[
             said.append(
                 f"{other.name} has another tokenizer than {target.name}: {shared:,} of its {other.tokenizer.vocab:,} tokens "
                 f"({shared / other.tokenizer.vocab:.0%}) are tokens of both."
+            )
+        elif marks := differing_marks(target, other):
+            shown = ", ".join(map(str, marks[:SHOWN_MARKS])) + (", ..." if len(marks) > SHOWN_MARKS else "")
+            said.append(
+                f"{other.name} has other special tokens than {target.name} (ids {shown}): a draft is often refused there."
             )
     return said
 

@@ -51,6 +51,8 @@ BASE: dict[
     ),
     "check": ("top_p",),
     "doctor": (),
+    "doctor draft": (*MODEL, "--draft", "lab-draft", "--prompts", "PROMPTS", "--answer-tokens", "4"),
+    "doctor pair": (*MODEL, "--draft", "lab-draft"),
     "export head": ("eagle3", "new", *MODEL, "--as", "speculators"),
     "gallery": ("new", "h2o"),
     "hardware": (),

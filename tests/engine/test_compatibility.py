@@ -19,6 +19,7 @@ from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.model.checkpoint.config import spec_from_config
 from decodescope.engine.model.checkpoint.weights import tensor_shapes
 from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.compatibility import vocabulary_remarks
 from decodescope.engine.session.load import SHIPPED, Model, load
 from decodescope.engine.session.method import MethodError
 from decodescope.engine.trace import Trace, check
@@ -113,12 +114,36 @@ def test_there_is_a_method_that_pairs() -> None:
     assert all(issubclass(registry("drafter")[x], Drafter) and build("drafter", x) for x in DRAFTING)
 
 
+def exchanged_and_renamed(table: dict[str, Any]) -> None:
+    """Both: other words and another mark."""
+    swapped(table)
+    renamed(table)
+
+
 CASES: dict[str, tuple[Any, Any, str]] = {
     "two ids exchanged": (None, swapped, r"differ at id 300 \('.+' against '.+'\)"),
-    "one more in the draft": (None, added, r"differ at id 4096 \(None against '<\|more\|>'\)"),
-    "one more in the target": (added, None, r"differ at id 4096 \('<\|more\|>' against None\)"),
-    "another mark": (None, renamed, r"differ at id 5 \('.+' against '<\|other\|>'\)"),
+    "a mark and two ids": (None, exchanged_and_renamed, r"differ at id 5 \('.+' against '<\|other\|>'\)"),
 }
+MARKS: dict[str, tuple[Any, Any, str]] = {
+    "one more in the draft": (None, added, r"ids 4096"),
+    "one more in the target": (added, None, r"ids 4096"),
+    "another mark": (None, renamed, r"ids 5"),
+}
+
+
+@pytest.mark.parametrize("case", MARKS)
+def test_models_that_differ_in_special_tokens_alone_go_together_with_a_remark(
+    tmp_path: Path, case: str
+) -> None:
+    ours, theirs, named = MARKS[case]
+    target, draft = (
+        made(tmp_path / "big", IDS + 1, edit=ours),
+        made(tmp_path / "small", IDS + 1, 1, edit=theirs),
+    )
+    drafted = session(target, draft, "draft_model")
+    assert finished(drafted) == run(target, None, PROMPT, max_new_tokens=24).tokens
+    (remark,) = vocabulary_remarks(drafted.method, {"target": target, "draft": draft})
+    assert f"small has other special tokens than big ({named})" in remark
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -157,15 +182,18 @@ def test_different_tokenizers_are_taken_by_drafters_that_translate(strangers: An
 def test_a_mark_without_a_row_in_either_model_is_no_difference(tmp_path: Path) -> None:
     """Neither model can read or write such a mark, for example a padding mark of tokenizer_config.json.
 
-    If a model has a row for it, the mark is a difference.
+    If a model has a row for it, a remark names it.
     """
     target, draft = made(tmp_path / "big", IDS, edit=added), made(tmp_path / "small", IDS, 1)
     assert target.tokenizer.same_ids(draft.tokenizer) == (IDS, "<|more|>", None)
     assert (
         finished(session(target, draft, "draft_model")) == run(target, None, PROMPT, max_new_tokens=24).tokens
     )
-    with pytest.raises(MethodError, match="differ at id 4096"):
-        session(target, made(tmp_path / "more", IDS + 1, 1), "draft_model")
+    more = made(tmp_path / "more", IDS + 1, 1)
+    (remark,) = vocabulary_remarks(
+        Method.from_names({"drafter": "draft_model"}), {"target": target, "draft": more}
+    )
+    assert "ids 4096" in remark
 
 
 @pytest.fixture(

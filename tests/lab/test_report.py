@@ -187,7 +187,12 @@ def test_every_rejection_is_listed_with_its_place_and_rows_find_those_that_they_
         "the",
         "the",
     ]
-    assert [(x.drafted_id, x.came_id, x.position, x.draft_rank) for x in made.deaths][0] == (CAT, DOG, 1, None)
+    assert next((x.drafted_id, x.came_id, x.position, x.draft_rank) for x in made.deaths) == (
+        CAT,
+        DOG,
+        1,
+        None,
+    )
     assert len(made.deaths) == made.fates["refused"] == len(made.record()["deaths"])
     for table in tables(made):
         for row, fields in zip(table.rows, table.where or [None] * len(table.rows), strict=True):

@@ -35,7 +35,7 @@ class VocabularyMap:
         self._own_id = dict(pairs)
         self._target_id = {y: x for x, y in pairs}
         self._places = (
-            torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T
+            torch.tensor(pairs, dtype=torch.long, device="cpu").reshape(-1, 2).T
         )  # [2, size]: the target's ids, the own ones
 
     def __deepcopy__(self, memo: object) -> VocabularyMap:

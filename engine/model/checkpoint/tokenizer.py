@@ -380,11 +380,22 @@ class Tokenizer:
 
         rows: of the larger model: ids from there on are never read or written
         """
-        if self._tokens[:rows] == other._tokens[:rows]:
+        if not (ids := self.differing_ids(other, rows)):
             return None
+        ours, theirs = ((x._tokens[ids[0]] if ids[0] < x.vocab else None) for x in (self, other))
+        return ids[0], ours, theirs
+
+    def differing_ids(self, other: Tokenizer, rows: int = _MOST_IDS) -> list[int]:
+        """The ids that have another token in `other`, ascending. rows: as in `same_ids`"""
+        if self._tokens[:rows] == other._tokens[:rows]:
+            return []
         length = min(max(self.vocab, other.vocab), rows)
         ours, theirs = (x._tokens[:length] + [None] * (length - x.vocab) for x in (self, other))
-        return next((i, a, b) for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b)
+        return [i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b]
+
+    def is_mark_or_free(self, token: int) -> bool:
+        """Whether an id is that of a special token, or of none."""
+        return token in self.marks or token >= self.vocab or self._tokens[token] is None
 
     def shared_ids(self, other: Tokenizer) -> list[tuple[int, int]]:
         """(id here, id in `other`) of every token that both have, ascending: the same bytes, and a mark in both or in neither.
