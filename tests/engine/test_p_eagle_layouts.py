@@ -163,7 +163,7 @@ def test_every_tensor_is_used_or_named(name: str, tmp_path: Path) -> None:
         )
     save_file(tensors | {"verifier_norm.weight": torch.ones(D)}, path)
     (remark,) = [x for x in load_head(folder, SPEC, "p_eagle").remarks if "verifier_norm" in x]
-    assert "which no EAGLE-3 head reads when it drafts" in remark
+    assert "which no P-EAGLE head reads when it drafts" in remark
 
 
 def test_what_is_no_p_eagle_head_says_so(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_what_is_no_p_eagle_head_says_so(tmp_path: Path) -> None:
     config = json.loads((tmp_path / "ours" / "config.json").read_text())
     config["shape"]["mask_row"] = 14
     (tmp_path / "ours" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(LoadError, match="has the mask token 13, toy knows 13 ids"):
+    with pytest.raises(LoadError, match="has masks of the id 13, toy knows 13 ids"):
         load_head(tmp_path / "ours", SPEC, "p_eagle")
 
 

@@ -536,8 +536,8 @@ OTHERWISE = {  # for both kinds: values that would mean another net
     "partial_rotary_factor": (0.1, "rotates 0 of the 8 features of a head"),
     "rms_norm_eps": (1.5e-10, "must be a multiple of 1e-9"),
     "speculators_model_type": (
-        "dspark",
-        "holds a DSpark draft, which fills a block of masks in one pass",
+        "dflash2",
+        "holds a DFlash-2 draft, which fills a block of masks in one pass",
     ),
     "transformer_layer_config": (
         {},
