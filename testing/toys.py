@@ -164,7 +164,7 @@ def heads(kind: str, d: int, seed: int = 0, **changes: int) -> Head:
 
 def noisy_decoder(base: Decoder, noise: float, seed: int = 1) -> Decoder:
     """A decoder with the weights of `base` and some noise: a draft model that is right now and then. It has a mask token."""
-    spec = replace(base.spec, mask_token=base.spec.vocab - 2)
+    spec = replace(base.spec, mask_token=max(0, base.spec.vocab - 2))
     g = torch.Generator().manual_seed(seed)
 
     def blur(x: torch.Tensor) -> torch.Tensor:

@@ -138,10 +138,10 @@ def _token_rows(target: ModelInfo, draft: ModelInfo) -> Iterator[PairRow]:
 
 
 def _first_difference(target: ModelInfo, draft: ModelInfo) -> PairRow:
-    found = differing_id(target, draft)
-    if found is None:
+    difference = differing_id(target, draft)
+    if difference is None:
         return PairRow("ids", "the same", "the same")
-    at, ours, theirs = found
+    at, ours, theirs = difference
     marks = differing_marks(target, draft)
     matters = (
         f"Only special tokens differ, {len(marks)} of them: the pair can be used, and drafts are refused there."

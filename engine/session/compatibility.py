@@ -180,12 +180,15 @@ def differing_id(target: ModelInfo, other: ModelInfo) -> tuple[int, str | None, 
 
 
 def differing_marks(target: ModelInfo, other: ModelInfo) -> list[int]:
-    """The ids at which both have special tokens of other names, or only one has one; empty if any other token differs too."""
+    """The ids at which both have special tokens of other names, or the target has none; empty if any other token differs too.
+
+    A special token that only the target has would never be chosen beside this draft, so the text would change.
+    """
     ours, theirs = target.tokenizer, other.tokenizer
     if ours is None or theirs is None:
         return []
     ids = ours.differing_ids(theirs, max(target.spec.vocab, other.spec.vocab))
-    return ids if all(ours.is_mark_or_free(x) and theirs.is_mark_or_free(x) for x in ids) else []
+    return ids if all(ours.is_mark_or_free(x) and x in theirs.marks for x in ids) else []
 
 
 def _translating_drafters(role: str) -> list[str]:

@@ -306,7 +306,8 @@ def holds(tally: Tally, methods: int = len(METHODS)) -> None:
     assert kernels_in_use() == "rows"
     assert tally.failures == tally.differing == 0, tally
     assert tally.positions > 20 * methods
-    assert all("has no heads/" in why for why in tally.refused.values()), tally.refused
+    untrained = ("has no heads/", "drafts from mask tokens")
+    assert all(any(x in why for x in untrained) for why in tally.refused.values()), tally.refused
     assert len(tally.refused) < methods / 2
 
 

@@ -50,7 +50,7 @@ class Pard(DrawnDrafter):
         return "iid"
 
     def refuse_model(self, role: str, spec: ModelSpec) -> str | None:
-        if spec.mask_token is not None and spec.causal:
+        if spec.causal and spec.mask_token is not None and spec.mask_token < spec.vocab:
             return None
         return (
             f"{self.name} drafts from mask tokens, and {spec.name} has learnt none: give a draft model of AMD's PARD, whose "
