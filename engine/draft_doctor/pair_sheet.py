@@ -148,30 +148,31 @@ def _first_difference(target: ModelInfo, draft: ModelInfo) -> PairRow:
         if marks
         else "The ids mean other texts: only a drafter that translates tokens can use the pair."
     )
-    cells = [f"id {at} is {str(x)[:SHOWN]!r}" for x in (ours, theirs)]
-    return PairRow("ids", *cells, matters)
+    here, there = (f"id {at} is {str(x)[:SHOWN]!r}" for x in (ours, theirs))
+    return PairRow("ids", here, there, matters)
 
 
 def _splits(ours: Tokenizer, theirs: Tokenizer) -> PairRow:
     counts = [[len(x.encode_plain(text)) for text in PROBES] for x in (ours, theirs)]
     same = all(ours.encode_plain(x) == theirs.encode_plain(x) for x in PROBES)
-    cells = [f"{sum(x)} tokens for {len(PROBES)} texts" for x in counts]
+    here, there = (f"{sum(x)} tokens for {len(PROBES)} texts" for x in counts)
     return PairRow(
         "splits of sample texts",
-        *cells,
+        here,
+        there,
         "" if same else "The draft was trained on other splits of a text than the target writes.",
     )
 
 
 def _templates(ours: Tokenizer, theirs: Tokenizer) -> PairRow:
-    cells = [
+    here, there = (
         "none"
         if x.templates.source is None
         else f"{len(x.templates.source):,} characters, {hashlib.sha256(x.templates.source.encode()).hexdigest()[:8]}"
         for x in (ours, theirs)
-    ]
+    )
     matters = "The target's template is used for both: a draft trained with its own is weaker on chats."
-    return _row("chat template", *cells, matters)
+    return _row("chat template", here, there, matters)
 
 
 def _pieces(tokenizer: Tokenizer, ids: list[int]) -> str:
