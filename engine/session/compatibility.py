@@ -220,7 +220,7 @@ def vocabulary_remarks(method: Method, models: Mapping[str, ModelInfo]) -> list[
                 f"{other.name} has another tokenizer than {target.name}: {shared:,} of its {other.tokenizer.vocab:,} tokens "
                 f"({shared / other.tokenizer.vocab:.0%}) are tokens of both."
             )
-        elif marks := differing_marks(target, other):
+        elif differing_id(target, other) and (marks := differing_marks(target, other)):
             shown = ", ".join(map(str, marks[:SHOWN_MARKS])) + (", ..." if len(marks) > SHOWN_MARKS else "")
             said.append(
                 f"{other.name} has other special tokens than {target.name} (ids {shown}): a draft is often refused there."
