@@ -7,13 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from decodescope.app.runs.prompts import JSON_LINES, LABBENCH, PromptEntry, labbench_prompts, parse_prompts
 from decodescope.engine.core.refusal import Refusal
 
 from .shared.bench import format_share, run_with_threads
 from .shared.output import load_model, new_file_path, print_json, progress_printer, table
 from .shared.run import prompt_ids
-from .shared.texts import read_text
+from .shared.texts import read_prompt_entries
 from .shared.trace import write
 
 LISTED = 5  # experiments that are printed
@@ -28,7 +27,7 @@ def _examine(args: argparse.Namespace) -> int:
     if (args.draft is None) == (args.head is None):
         raise Refusal("Which draft is to be examined? Give either --draft M or --head NAME=PATH.")
     out = None if args.out is None else new_file_path(args.out, "--out", "the result")
-    entries = _read_prompts(args.prompts)[: args.most]
+    entries = read_prompt_entries(args.prompts)[: args.most]
     from decodescope.engine.draft_doctor.examination import examine_draft
 
     heads = {} if args.head is None else dict([args.head])
@@ -54,13 +53,6 @@ def _examine(args: argparse.Namespace) -> int:
     else:
         print(examination_text(record))
     return 0
-
-
-def _read_prompts(name: str) -> list[PromptEntry]:
-    """The prompts of a file, or LabBench's questions."""
-    if name == LABBENCH:
-        return labbench_prompts()
-    return parse_prompts(read_text(name), name, name.endswith(JSON_LINES))
 
 
 def examination_text(record: dict[str, Any]) -> str:

@@ -13,11 +13,9 @@ from decodescope.app.basis.arguments import option
 from decodescope.app.basis.refusal import sentence
 from decodescope.app.runs.compare.batch import uses_drafter
 from decodescope.app.runs.prompts import (
-    JSON_LINES,
     LABBENCH,
     PromptEntry,
     labbench_prompts,
-    parse_prompts,
     select_kinds,
 )
 from decodescope.app.runs.threads import choose_threads, measure_passes
@@ -37,7 +35,7 @@ from .shared.run import (
     special_token_notes,
     unused_model_notes,
 )
-from .shared.texts import read_text, unused_template_note
+from .shared.texts import read_prompt_entries, unused_template_note
 from .shared.trace import check_new_file, write
 
 if TYPE_CHECKING:
@@ -362,4 +360,4 @@ def read_prompts(name: str, short: bool = False) -> list[PromptEntry]:
         return select_kinds(labbench_prompts(), each=SHORT if short else 0)
     if short:
         raise Refusal("--short chooses among LabBench's questions: leave it out, or give --prompts labbench.")
-    return parse_prompts(read_text(name), name, name.endswith(JSON_LINES))
+    return read_prompt_entries(name)

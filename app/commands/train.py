@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decodescope.app.runs.prompts import JSON_LINES, LABBENCH, PromptEntry, labbench_prompts, parse_prompts
 from decodescope.engine.core.paths import expand_path
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.model.checkpoint.prompt_source import PromptSource
@@ -15,7 +14,7 @@ from decodescope.engine.model.checkpoint.prompt_source import PromptSource
 from .shared.bench import run_with_threads
 from .shared.output import load_model, new_file_path, print_json, print_note, progress_printer
 from .shared.run import prompt_ids
-from .shared.texts import read_text, unused_template_note
+from .shared.texts import read_prompt_entries, unused_template_note
 
 if TYPE_CHECKING:
     from decodescope.engine.session.load import Model
@@ -38,7 +37,7 @@ def _train_head(args: argparse.Namespace) -> int:
             f"There are no heads called {args.kind[:40]!r} to train: choose one of {', '.join(HEADS)}."
         )
     html = _picture_path(args)
-    prompts = _read_prompts(args.prompts)
+    prompts = read_prompt_entries(args.prompts)
     if args.out is not None:
         _check_out_folder(expand_path(args.out))
     model = load_model(args.model, args.dtype, args.device, None, False, args.weights or "", False)
@@ -95,12 +94,6 @@ def _draw(path: Path | None, title: str, metrics: list[dict[str, Any]], going: b
     part = path.with_name(f"{path.name}.partial")
     part.write_text(page, encoding="utf-8")
     os.replace(part, path)
-
-
-def _read_prompts(name: str) -> list[PromptEntry]:
-    if name == LABBENCH:
-        return labbench_prompts()
-    return parse_prompts(read_text(name), name, name.endswith(JSON_LINES))
 
 
 def _read_ids(model: Model, sources: list[PromptSource]) -> list[list[int]]:

@@ -30,6 +30,7 @@ from speculators_heads import (
     Chain,
     D,
     Library,
+    arguments,
     numbers,
     record_form,
     target_spec,
@@ -136,15 +137,5 @@ def compare(args: argparse.Namespace) -> None:
         args.record.write_text(json.dumps(recorded, separators=(",", ":")) + "\n")
 
 
-def arguments() -> argparse.ArgumentParser:
-    """The arguments of this comparison."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument(
-        "checkout", type=Path, metavar="CHECKOUT", help="folder that holds src/speculators or speculators"
-    )
-    made.add_argument("--record", type=Path, metavar="FILE", help="write what the tests compare ours with")
-    return made
-
-
 if __name__ == "__main__":
-    sys.exit(main(compare, arguments()))
+    sys.exit(main(compare, arguments(__doc__)))

@@ -214,13 +214,15 @@ def vocabulary_remarks(method: Method, models: Mapping[str, ModelInfo]) -> list[
     target = models[TARGET]
     said = []
     for role, other in ((role, models[role]) for role in method.lanes if role in models):
-        if role in method.own_tokens and differing_id(target, other) and target.tokenizer and other.tokenizer:
+        if not differing_id(target, other):
+            continue
+        if role in method.own_tokens and target.tokenizer and other.tokenizer:
             shared = len(target.tokenizer.shared_ids(other.tokenizer))
             said.append(
                 f"{other.name} has another tokenizer than {target.name}: {shared:,} of its {other.tokenizer.vocab:,} tokens "
                 f"({shared / other.tokenizer.vocab:.0%}) are tokens of both."
             )
-        elif differing_id(target, other) and (marks := differing_marks(target, other)):
+        elif marks := differing_marks(target, other):
             shown = ", ".join(map(str, marks[:SHOWN_MARKS])) + (", ..." if len(marks) > SHOWN_MARKS else "")
             said.append(
                 f"{other.name} has other special tokens than {target.name} (ids {shown}): a draft is often refused there."

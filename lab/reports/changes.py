@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,10 +62,14 @@ class ReportPair:
         """The counts of both for a figure: for each side (counted, of how many)."""
         return [_sum_counts([counts.get(of, NONE) for counts in side.values()]) for side in self.sides]
 
+    def by_prompt(self, of: Figure) -> list[list[Count]]:
+        """The counts of both for a figure, of each prompt that both have."""
+        return [[side[prompt].get(of, NONE) for prompt in self.shared] for side in self.sides]
+
     def interval(self, of: Figure) -> tuple[float, float] | int:
         """The interval of a figure's change, by resampling prompts together with both sides' results.
         If too few prompts have the figure on both sides, it is their number. The pair must be `paired`."""
-        one, two = ([side[prompt].get(of, NONE) for prompt in self.shared] for side in self.sides)
+        one, two = self.by_prompt(of)
         both = sum(x[1] > 0 and y[1] > 0 for x, y in zip(one, two, strict=True))
         return both if both < ENOUGH else change_interval(one, two, self.draws)
 
@@ -75,10 +79,21 @@ def change_interval(a: Sequence[Count], b: Sequence[Count], draws: np.ndarray) -
 
     draws: int [D, prompts], how often each of D samples contains each prompt
     """
-    sums = [draws @ np.asarray(side, dtype=float) for side in (a, b)]  # [D, 2]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        drawn = sums[1][:, 0] / sums[1][:, 1] - sums[0][:, 0] / sums[0][:, 1]
-    drawn = np.sort(drawn[np.isfinite(drawn)])  # a sample may contain no prompt that has the figure
+    one, two = _draw_quotients(a, b, draws)
+    return _percentiles(two - one)
+
+
+def _draw_quotients(a: Sequence[Count], b: Sequence[Count], draws: np.ndarray) -> Iterator[np.ndarray]:
+    """The quotients of both in each sample, float [D] each; not finite where a sample has no prompt with the figure."""
+    for side in (a, b):
+        sums = draws @ np.asarray(side, dtype=float)  # [D, 2]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            yield sums[:, 0] / sums[:, 1]
+
+
+def _percentiles(drawn: np.ndarray) -> tuple[float, float]:
+    """The interval that holds a share SURE of the samples' figures; those that are not finite are left out."""
+    drawn = np.sort(drawn[np.isfinite(drawn)])
     cut = round((1 - SURE) / 2 * len(drawn))
     return float(drawn[cut]), float(drawn[len(drawn) - 1 - cut])
 
@@ -127,11 +142,9 @@ def check_ratio(before: AcceptanceReport, after: AcceptanceReport, least: float)
             "runs over the same prompts."
         )
     (a, steps_a), (b, steps_b) = pair.figure(of)
-    one, two = (np.asarray([side[x].get(of, NONE) for x in pair.shared], float) for side in pair.sides)
-    sums = pair.draws @ one, pair.draws @ two  # [DRAWS, 2] each
-    drawn = np.sort((sums[1][:, 0] / sums[1][:, 1]) / (sums[0][:, 0] / sums[0][:, 1]))
-    cut = round((1 - SURE) / 2 * len(drawn))
-    low, high = float(drawn[cut]), float(drawn[len(drawn) - 1 - cut])
+    first, second = pair.by_prompt(of)
+    one, two = _draw_quotients(first, second, pair.draws)
+    low, high = _percentiles(two / one)
     return RatioCheck(of[1], (b / steps_b) / (a / steps_a), low, high, len(pair.shared), least)
 
 

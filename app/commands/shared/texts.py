@@ -16,9 +16,19 @@ from decodescope.engine.model.checkpoint.prompt_source import PromptSource, pars
 from .output import format_bytes
 
 if TYPE_CHECKING:
+    from decodescope.app.runs.prompts import PromptEntry
     from decodescope.engine.session.load import Model
 
 LARGEST = 16 << 20  # bytes of a file
+
+
+def read_prompt_entries(name: str) -> list[PromptEntry]:
+    """The prompts of a file, one a line or, in .jsonl, one object a line; `labbench`: LabBench's questions."""
+    from decodescope.app.runs.prompts import JSON_LINES, LABBENCH, labbench_prompts, parse_prompts
+
+    if name == LABBENCH:
+        return labbench_prompts()
+    return parse_prompts(read_text(name), name, name.endswith(JSON_LINES))
 
 
 def read_text(name: str, what: str = "prompt file") -> str:

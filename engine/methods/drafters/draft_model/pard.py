@@ -12,7 +12,7 @@ from decodescope.engine.decoding.bases.drafter import DrawnDrafter
 from decodescope.engine.decoding.values.draft import Draft, Proposal
 from decodescope.engine.model.forward.feed import Feed
 
-from ..shared.chain_drawing import draw_together
+from ..shared.chain_drawing import SURE, draw_together
 
 
 @component
@@ -37,7 +37,7 @@ class Pard(DrawnDrafter):
     lanes = ("draft",)
     independent = True
     tells: ClassVar[dict[str, Note]] = {
-        "sure": Note("node", "sure", what="the largest probability of the guess, before the sampler"),
+        "sure": SURE,
     }
 
     max_draft_tokens: int = param(

@@ -10,7 +10,7 @@ from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.bases.drafter import DrawnDrafter
 from decodescope.engine.decoding.values.draft import Draft
 
-from ..shared.chain_drawing import draw_in_turn
+from ..shared.chain_drawing import SURE, draw_in_turn
 from ..shared.slot_drafter import SLOTS, SlotDrafter
 
 
@@ -41,7 +41,7 @@ class LookAheadTokens(DrawnDrafter, SlotDrafter):
     tells: ClassVar[dict[str, Note]] = {
         "slots": SLOTS,
         "look_ahead": Note("node", "look-ahead", what="token in whose row it was guessed, from 1"),
-        "sure": Note("node", "sure", what="the largest probability of the guess, before the sampler"),
+        "sure": SURE,
     }
 
     max_draft_tokens: int = param(

@@ -20,6 +20,7 @@ from decodescope.engine.model.heads.drafting.dflash import DFlashNet
 from decodescope.engine.model.heads.drafting.draft_vocabulary import fused_layers
 from decodescope.engine.model.heads.files import missing_reason
 
+from .chain_drawing import SURE
 from .feature_walk import accepted_rows, join_states
 
 
@@ -70,7 +71,7 @@ class BlockDrafter(DrawnDrafter):
     draw_kind = "iid"
     reads: ClassVar[str]
     tells: ClassVar[dict[str, Note]] = {
-        "sure": Note("node", "sure", what="the largest probability of the guess, before the sampler"),
+        "sure": SURE,
         "places": Note(
             "series", "places", "places", "read in the one pass of the net: the root and the masks"
         ),

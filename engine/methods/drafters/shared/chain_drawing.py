@@ -8,8 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.values.draft import Draft
+
+# what these chains note of each token
+SURE = Note("node", "sure", what="the largest probability of the guess, before the sampler")
 
 
 def draw_together(ctx: Context, logits: Tensor, source: str) -> Draft:
