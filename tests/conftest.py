@@ -190,6 +190,24 @@ def closed(request: pytest.FixtureRequest) -> Iterator[None]:
         Lab.closing = False
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | None:
+    """Give each process whole files, where tests are sent in groups: what the tests of a file share is made only once.
+
+    Tests with a group of their own stay together as before.
+    """
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadGroupScheduling
+
+    class FileScheduling(LoadGroupScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            group: str = super()._split_scope(nodeid)
+            return group.split("::")[0]
+
+    return FileScheduling(config, log)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     sizes.prepare(config)
     config.pluginmanager.register(Closing(), "closing")

@@ -5,8 +5,12 @@ There are as many nightly cases as all others together. They are made only if a 
 
 from __future__ import annotations
 
+import hashlib
+import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import compress, product
+from functools import cache
+from itertools import compress, count, product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,3 +98,37 @@ def first_settings(variants: Iterable[tuple[str, Any]], *values: Iterable[Any]) 
         cases += [pytest.param(name, settings, *crossing, marks=marks) for crossing in product(*values)]
         names.add(name)
     return [*nightly(cases)]
+
+
+@cache
+def commit() -> str:
+    """The checked-out commit; an empty string without git."""
+    try:
+        return subprocess.run(
+            ["git", "-C", Path(__file__).parent, "rev-parse", "HEAD"], capture_output=True, text=True
+        ).stdout.strip()
+    except OSError:
+        return ""
+
+
+@cache
+def draw_number() -> int:
+    """A number that the commit's hash gives: what a test takes by it changes from commit to commit, and not within one."""
+    return int.from_bytes(hashlib.sha256(commit().encode()).digest()[:8], "big")
+
+
+def by_turns(every: int, cases: Iterable[Any]) -> list[Any]:
+    """Parameters of a test, of which a commit takes one of `every`; the rest is nightly.
+
+    The commit's hash says which ones, so that over time each is taken. `cases`: values, tuples of them where a test has
+    several, or `pytest.param`; those that are nightly already stay so and are not counted.
+    """
+    turn, taken = count(draw_number() % every), []
+    for case in cases:
+        if not hasattr(case, "marks"):
+            case = pytest.param(*(case if isinstance(case, tuple) else (case,)))
+        if any(mark.name == "nightly" for mark in case.marks) or not next(turn) % every:
+            taken.append(case)
+        else:
+            taken.append(pytest.param(*case.values, id=case.id, marks=[*case.marks, pytest.mark.nightly]))
+    return [*nightly(taken)]

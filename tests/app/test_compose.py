@@ -10,7 +10,7 @@ from typing import Any
 
 import gradio as gr
 import pytest
-from sizes import thinned
+from sizes import by_turns
 from toylab import speculative
 
 from decodescope.app.page import controls, layout
@@ -124,7 +124,7 @@ def test_parts_that_the_first_method_does_not_use_are_hidden_from_the_start(draf
         )
 
 
-@pytest.mark.parametrize("name", thinned(3, PRESETS))
+@pytest.mark.parametrize("name", by_turns(6, PRESETS))
 def test_the_controls_make_the_method_of_a_preset_that_is_put_into_them(name: str) -> None:
     """Also for a preset that leaves a knob at its default, when the controls start at another value."""
     with gr.Blocks():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +26,18 @@ class Bare:
 sys.meta_path[:] = [Bare(finder) for finder in sys.meta_path]
 {code}
 """
-COMMAND = "from decodescope.app.cli import main; sys.exit(main({argv!r}))"
+COMMANDS = """
+import contextlib, io, json
+from decodescope.app.cli import main
+for argv in {commands!r}:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = main(argv)
+        except SystemExit as ended:
+            code = ended.code or 0
+    print(json.dumps([code, out.getvalue(), err.getvalue()]))
+"""
 EXAMPLE = next(iter(sorted((ROOT / "assets" / "traces").glob("*.dstrace"))))
 PROMPTS = "Once upon a time there was a small owl.\nIn a town by the sea lived a fox.\n"
 
@@ -36,56 +48,49 @@ def bare(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=folder)
 
 
-def said_bare(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in such a Python."""
-    return bare(COMMAND.format(argv=list(argv)), folder)
+def said_bare(folder: Path, *commands: list[str]) -> list[tuple[int, str, str]]:
+    """Run commands in such a Python, one after the other, which starts once: exit code, output and errors of each."""
+    done = bare(COMMANDS.format(commands=list(commands)), folder)
+    assert done.returncode == 0, done.stderr
+    return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("extra", "argv"),
-    [
+def test_a_command_names_the_extra_that_it_needs_before_it_begins(tmp_path: Path) -> None:
+    model = ["--model", "lab"]
+    prompts = ["--prompts", "prompts.txt", "--html", "out.html"]
+    due = [
         ("app", ["app", "--no-browser"]),
         ("notebooks", ["gallery", "out", EXAMPLE.stem, "--course"]),
-        ("bench", ["workload", "--model", "lab", "--prompts", "prompts.txt", "--html", "out.html"]),
-        ("bench", ["measure", "repetition", "--model", "lab", "--html", "out.html"]),
-        (
-            "bench",
-            ["train", "head", "eagle3", "--model", "lab", "--prompts", "prompts.txt", "--html", "out.html"],
-        ),
-    ],
-    ids=["app", "gallery --course", "workload --html", "measure --html", "train --html"],
-)
-def test_a_command_names_the_extra_that_it_needs_before_it_begins(
-    extra: str, argv: list[str], tmp_path: Path
-) -> None:
+        ("bench", ["workload", *model, *prompts]),
+        ("bench", ["measure", "repetition", *model, "--html", "out.html"]),
+        ("bench", ["train", "head", "eagle3", *model, *prompts]),
+    ]
     (tmp_path / "prompts.txt").write_text(PROMPTS, encoding="utf-8")
-    done = said_bare(tmp_path, *argv)
-    assert done.returncode == 2 and not done.stdout
-    (sentence,) = done.stderr.splitlines()
-    assert sentence.startswith(f"decodescope {argv[0]}") and sentence.endswith(
-        f'pip install "decodescope[{extra}]"'
-    )
+    said = said_bare(tmp_path, *(argv for _, argv in due))
+    for (extra, argv), (code, out, err) in zip(due, said, strict=True):
+        assert code == 2 and not out, argv
+        (sentence,) = err.splitlines()
+        assert sentence.startswith(f"decodescope {argv[0]}") and sentence.endswith(
+            f'pip install "decodescope[{extra}]"'
+        )
     assert sorted(p.name for p in tmp_path.iterdir()) == ["prompts.txt"]
 
 
-@pytest.mark.parametrize(
-    ("argv", "due"),
-    [
+def test_a_command_that_needs_no_extra_works_without(tmp_path: Path) -> None:
+    due = [
         (["--version"], "decodescope "),
         (["run", "--model", "lab", "--prompt", "Once upon a time", "--max-new-tokens", "4"], "there"),
         (["methods"], "prompt_lookup"),
         (["trace", "show", str(EXAMPLE)], "steps"),
-        (["trace", "export", str(EXAMPLE), "--html", "out.html", "--csv", "out.csv"], "out.html"),
-        (["report", str(EXAMPLE), "--html", "out.html"], "out.html"),
-        (["gallery", "out", EXAMPLE.stem], "out"),
-        (["notebooks", "out"], 'pip install "decodescope[notebooks]"'),
-    ],
-    ids=lambda x: " ".join(x[:2]) if isinstance(x, list) else "",
-)
-def test_a_command_that_needs_no_extra_works_without(argv: list[str], due: str, tmp_path: Path) -> None:
-    done = said_bare(tmp_path, *argv)
-    assert done.returncode == 0, done.stderr
-    assert due in done.stdout + done.stderr
+        (["trace", "export", str(EXAMPLE), "--html", "trace.html", "--csv", "trace.csv"], "trace.html"),
+        (["report", str(EXAMPLE), "--html", "report.html"], "report.html"),
+        (["gallery", "gallery", EXAMPLE.stem], "gallery"),
+        (["notebooks", "chapters"], 'pip install "decodescope[notebooks]"'),
+    ]
+    said = said_bare(tmp_path, *(argv for argv, _ in due))
+    for (argv, text), (code, out, err) in zip(due, said, strict=True):
+        assert code == 0, (argv, err)
+        assert text in out + err, argv
 
 
 def test_the_lab_explains_a_trace_without_widgets_and_says_what_widgets_need(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import toys
-from sizes import thinned
+from sizes import by_turns, thinned
 
 from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.app.cli import main
@@ -180,7 +180,7 @@ def test_settings_that_make_no_method_have_no_recipe() -> None:
         recipe(RunChoice("x" * 9000), NAMES, "link")
 
 
-@pytest.mark.parametrize("name", [name for name, x in PRESETS.items() if x.models])
+@pytest.mark.parametrize("name", by_turns(2, [name for name, x in PRESETS.items() if x.models]))
 def test_a_preset_for_a_model_runs_on_it_and_is_known_again(name: str) -> None:
     preset, begin = PRESETS[name], {"target": "lab", "draft": "lab-draft"}
     choice = apply_preset(RunChoice("shuffle: Ada Ben Clara ->", models=begin), name, begin)
@@ -213,7 +213,7 @@ def test_a_preset_that_goes_with_any_model_goes_back_to_the_page_s_own() -> None
     assert [x.models["target"] for x in parse_choices(said)] == ["lab+cllm", "lab"]
 
 
-@pytest.mark.parametrize("name", thinned(4, [name for name, x in PRESETS.items() if not x.models]))
+@pytest.mark.parametrize("name", by_turns(8, [name for name, x in PRESETS.items() if not x.models]))
 def test_a_preset_runs_and_is_known_again(name: str) -> None:
     """On a long prompt its drafts are accepted and its policy evicts: the entries held equal the budget in the header."""
     preset, prompt = PRESETS[name], "\n\n".join(PROMPTS.values())

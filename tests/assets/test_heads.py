@@ -16,7 +16,7 @@ import pytest
 import torch
 import toys
 from cyclic import NEXT, D, V, cyclic
-from sizes import sizes, thinned
+from sizes import by_turns, sizes
 
 from decodescope.engine.model.checkpoint.folder import read_json
 from decodescope.engine.model.heads.drafting.shift import head_shifts
@@ -121,7 +121,7 @@ def test_feature_is_what_the_unembedding_reads() -> None:
     assert torch.equal(r.early, cyclic().states(ids)[1]) and torch.equal(r.embedded, cyclic().states(ids)[0])
 
 
-@pytest.mark.parametrize("kind", thinned(3, HEADS))
+@pytest.mark.parametrize("kind", by_turns(6, HEADS))
 def test_trained_heads_draft_the_cycle_without_a_fault(kind: str, tmp_path: Path) -> None:
     """Training and drafting agree on every shift: all drafted tokens are accepted, in every step."""
     head = trained(kind)
@@ -130,7 +130,7 @@ def test_trained_heads_draft_the_cycle_without_a_fault(kind: str, tmp_path: Path
     assert decoded(head, tmp_path)[1:-1] == [3] * 9
 
 
-@pytest.mark.parametrize("kind", thinned(6, HEADS))
+@pytest.mark.parametrize("kind", by_turns(9, HEADS))
 def test_heads_trained_one_token_off_never_guess_right(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

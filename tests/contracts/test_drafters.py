@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import toys
-from sizes import first_settings, sizes
+from sizes import by_turns, first_settings, sizes
 
 from decodescope.testing.contracts import drafters as contract
 
@@ -18,13 +18,17 @@ def test_greedy_text_is_the_targets_own(name: str, settings: dict, count: int, m
     contract.text_is_the_targets_own(name, settings, count, more)
 
 
-@pytest.mark.parametrize(("name", "settings", "sampler"), first_settings(DRAFTERS, ["greedy", "temperature"]))
+@pytest.mark.parametrize(
+    ("name", "settings", "sampler"), by_turns(2, first_settings(DRAFTERS, ["greedy", "temperature"]))
+)
 @sizes("count", usual=20, full=40)
 def test_draft_is_a_tree_that_fits(name: str, settings: dict, sampler: str, count: int) -> None:
     contract.draft_is_a_tree_that_fits(name, settings, sampler, count)
 
 
-@pytest.mark.parametrize(("name", "settings", "sampler"), first_settings(DRAFTERS, ["greedy", "temperature"]))
+@pytest.mark.parametrize(
+    ("name", "settings", "sampler"), by_turns(2, first_settings(DRAFTERS, ["greedy", "temperature"]))
+)
 def test_one_pass_over_a_draft_equals_reading_every_branch_alone(
     name: str, settings: dict, sampler: str
 ) -> None:
@@ -36,7 +40,9 @@ def test_recorded_law_is_that_of_the_draft_model_reading_the_branch_alone(name: 
     contract.draws_from_draft_model(name, settings)
 
 
-@pytest.mark.parametrize(("name", "settings", "sampler"), first_settings(DRAFTERS, ["greedy", "temperature"]))
+@pytest.mark.parametrize(
+    ("name", "settings", "sampler"), by_turns(2, first_settings(DRAFTERS, ["greedy", "temperature"]))
+)
 @sizes("count, wrong", usual=(20, 4), full=(40, 10))
 def test_guesses_leave_no_trace(name: str, settings: dict, sampler: str, count: int, wrong: int) -> None:
     contract.guesses_leave_no_trace(name, settings, sampler, count, wrong)

@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 import toys
 from entries import entry
+from sizes import by_turns
 
 from decodescope.engine.core.component import registry
 from decodescope.engine.trace import Step, Trace, check
@@ -75,8 +76,10 @@ def test_every_verdict_that_is_turned_round_is_found(rule: str, which: int) -> N
         )
 
 
-@pytest.mark.parametrize("column", ["num", "den", "threshold"])
-@pytest.mark.parametrize(("rule", "which"), runs())
+@pytest.mark.parametrize(
+    ("rule", "which", "column"),
+    by_turns(2, [(*one, column) for one in runs() for column in ("num", "den", "threshold")]),
+)
 def test_what_u_was_held_against_cannot_be_moved(rule: str, which: int, column: str) -> None:
     """num, den and threshold agree with each other, and the rule's own additions show how they were computed."""
     for step in tried(recorded(rule, which))[:6]:

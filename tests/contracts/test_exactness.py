@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import toys
-from sizes import sizes
+from sizes import by_turns, sizes
 
 from decodescope.engine import Method
 from decodescope.engine.core.component import KINDS, registry
@@ -46,7 +46,8 @@ def text(method: Method, prompt: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [(kind, name) for kind in KINDS for name in registry(kind) if name != "chain"]
+    ("kind", "name"),
+    by_turns(2, [(kind, name) for kind in KINDS for name in registry(kind) if name != "chain"]),
 )
 @sizes("count", usual=2, full=len(PROMPTS))
 def test_the_texts_of_a_part_agree_with_its_exactness(kind: str, name: str, count: int) -> None:

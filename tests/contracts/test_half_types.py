@@ -22,7 +22,7 @@ SIBLINGS = [
 ]
 
 
-@pytest.mark.parametrize(("part", "dtype"), thinned(2, ONE_EACH, HALF))
+@pytest.mark.parametrize(("part", "dtype"), thinned(4, ONE_EACH, HALF))
 def test_a_part_draws_in_a_half_type_and_its_record_agrees_with_itself(
     part: Part, dtype: torch.dtype
 ) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import toys
+from sizes import by_turns
 
 from decodescope.engine import Session
 from decodescope.engine.kernels.choice import kernels_set_to
@@ -35,7 +36,7 @@ def decode(kernels: str, method: Method) -> Trace:
     return trace
 
 
-@pytest.mark.parametrize(("kind", "part"), PARTS)
+@pytest.mark.parametrize(("kind", "part"), by_turns(2, PARTS))
 def test_both_kernels_give_the_same_text_and_probabilities(
     kind: str, part: tuple[str, dict[str, Any]]
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 import toys
 from acting import ONE_EACH, PARTS, Part, method_with
-from sizes import sizes, thinned
+from sizes import by_turns, sizes, thinned
 
 from decodescope.engine import Session
 from decodescope.engine.model.forward.decoder import Decoder
@@ -68,7 +68,9 @@ def ends_by_a_fault(part: Part, plant: Planted, who: str, warm: bool) -> bool:
     return True
 
 
-@pytest.mark.parametrize("part", [pytest.param(x, id="-".join(map(str, x[:2]))) for x in ONE_EACH])
+@pytest.mark.parametrize(
+    "part", by_turns(2, [pytest.param(x, id="-".join(map(str, x[:2]))) for x in ONE_EACH])
+)
 @sizes("calls", usual=(2, 4), full=(1, 3, 5, 7))
 def test_a_target_that_breaks_ends_the_run_by_its_reason(part: Part, calls: tuple[int, ...]) -> None:
     some = [
@@ -122,7 +124,7 @@ def test_a_draft_head_that_breaks_ends_the_run_by_its_reason(kind: str) -> None:
         assert check(session.sink).ok
 
 
-@pytest.mark.parametrize(("part", "who"), thinned(3, ONE_EACH, ["target", "others"]))
+@pytest.mark.parametrize(("part", "who"), by_turns(2, thinned(3, ONE_EACH, ["target", "others"])))
 def test_tokens_that_a_model_gives_nothing_to_are_no_fault(part: Part, who: str) -> None:
     """A logit of -inf removes one token. A model may do so, and half types do it to numbers that are too small for them."""
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 import toys
 from entries import entry
-from sizes import first_settings, nightly
+from sizes import by_turns, first_settings, nightly
 from toys import feed_tokens
 
 from decodescope.engine import Session
@@ -148,7 +148,7 @@ def test_with_room_for_everything_logits_are_those_of_the_full_cache(name: str) 
     assert made.cache.fullest_length == 60
 
 
-@pytest.mark.parametrize(("name", "settings"), BOUNDED)
+@pytest.mark.parametrize(("name", "settings"), by_turns(2, BOUNDED))
 def test_policy_keeps_its_bound_and_what_left_never_returns(name: str, settings: dict) -> None:
     made = lane(name, settings)
     most = bound(made.policy)
@@ -284,6 +284,13 @@ def test_bytes_follow_the_entries(name: str, settings: dict) -> None:
     )
 
 
+@cache
+def half_and_single() -> tuple[Decoder, Decoder]:
+    """One toy in bfloat16, and in float32 with the same weights."""
+    half = toys.decoder(toys.toy_spec(vocab=997), toys.LIVELY, torch.bfloat16)
+    return half, half.to(torch.float32)
+
+
 HALF = 0.95  # share of the entries that the first cut keeps
 
 
@@ -294,10 +301,9 @@ def test_half_types_decide_alike(name: str, settings: dict) -> None:
     A policy's counts are in no half type. No token occurs twice: otherwise rounding alone would separate entries of equal
     worth.
     """
-    half = toys.decoder(toys.toy_spec(vocab=997), toys.LIVELY, torch.bfloat16)
     same = of = 0
     for seed in range(4):
-        lanes = [lane(name, settings, x) for x in (half, half.to(torch.float32))]
+        lanes = [lane(name, settings, x) for x in half_and_single()]
         for one in lanes:
             one.read(list(dict.fromkeys(toys.prompts(1, 60, seed=seed, vocab=997)[0]))[:45])
             columns = [x for store in one.cache.layers for x in store.columns.values()]
@@ -458,10 +464,11 @@ def without_drafts(policy: str) -> Session:
     return toys.decode(toys.method(policy=(policy, dict(ALIKE)[policy])), READ, count=40)
 
 
-@pytest.mark.parametrize("ahead", AHEAD)
-@pytest.mark.parametrize(("name", "settings"), ALIKE)
+@pytest.mark.parametrize(
+    ("ahead", "name", "settings"), by_turns(2, [(ahead, *case) for case in ALIKE for ahead in AHEAD])
+)
 def test_a_policy_that_says_so_writes_alike_with_and_without_drafts(
-    name: str, settings: dict, ahead: str
+    ahead: str, name: str, settings: dict
 ) -> None:
     """The texts with and without drafts are equal.
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import toys
 from acting import PARTS, Part, method_with
-from sizes import first_settings
+from sizes import by_turns, first_settings
 
 from decodescope.engine.core.component import build
 from decodescope.engine.decoding.bases.lane import Lane
@@ -21,12 +21,12 @@ from decodescope.engine.model.stores.uneven import continue_prefix
 from decodescope.testing.contracts import memory
 
 
-@pytest.mark.parametrize(("name", "settings"), first_settings(toys.variants("policy")))
+@pytest.mark.parametrize(("name", "settings"), by_turns(2, first_settings(toys.variants("policy"))))
 def test_under_every_policy(name: str, settings: dict) -> None:
     memory.cache_reports_what_it_holds("policy", name, settings)
 
 
-@pytest.mark.parametrize(("name", "settings"), toys.variants("kv_compression"))
+@pytest.mark.parametrize(("name", "settings"), by_turns(2, toys.variants("kv_compression")))
 def test_under_every_kv_compression(name: str, settings: dict) -> None:
     memory.cache_reports_what_it_holds("kv_compression", name, settings)
 
@@ -113,10 +113,13 @@ CHANGES: list[Callable[[Lane], None]] = [
 
 @pytest.mark.parametrize(
     ("kind", "name", "settings"),
-    [
-        *(("policy", *x) for x in toys.representatives("policy")),
-        *(("kv_compression", *x) for x in toys.representatives("kv_compression")),
-    ],
+    by_turns(
+        2,
+        [
+            *(("policy", *x) for x in toys.representatives("policy")),
+            *(("kv_compression", *x) for x in toys.representatives("kv_compression")),
+        ],
+    ),
 )
 @torch.inference_mode()
 def test_behind_every_change_of_a_cache(kind: str, name: str, settings: dict) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 import toys
 from entries import entry
-from sizes import first_settings, nightly, sizes
+from sizes import by_turns, first_settings, nightly, sizes
 
 from decodescope.engine import Method, MethodError
 from decodescope.engine.core.component import KINDS, build, registry
@@ -103,7 +103,8 @@ def test_strategy_that_promises_the_targets_text_keeps_it(name: str, settings: d
 
 
 @pytest.mark.parametrize(
-    ("name", "settings"), first_settings(x for x in STRATEGIES if not registry("strategy")[x[0]].lossless)
+    ("name", "settings"),
+    by_turns(2, first_settings(x for x in STRATEGIES if not registry("strategy")[x[0]].lossless)),
 )
 @AT_LEAST
 def test_strategy_that_promises_nothing_says_so_repeats_itself_and_has_a_setting_that_keeps_the_text(

@@ -11,6 +11,7 @@ import pytest
 import torch
 import toys
 from acting import ONE_EACH, Part, method_with
+from sizes import by_turns
 
 from decodescope.engine import Session
 from decodescope.engine.decoding.values.tops import tops_without_draft
@@ -48,7 +49,9 @@ def run(part: Part, which: str, warm: bool) -> Trace:
 
 
 @pytest.mark.parametrize("which", LOW)
-@pytest.mark.parametrize("part", [pytest.param(x, id="-".join(map(str, x[:2]))) for x in WRITERS])
+@pytest.mark.parametrize(
+    "part", by_turns(2, [pytest.param(x, id="-".join(map(str, x[:2]))) for x in WRITERS])
+)
 def test_the_check_believes_a_run_whose_tokens_are_equally_likely(part: Part, which: str) -> None:
     report = check(run(part, which, warm=which == "all" or part[0] == "acceptance"))
     assert report.ok, str(report)

@@ -10,7 +10,7 @@ import pytest
 import torch
 import toys
 from acting import ONE_EACH, PARTS, Part, method_with, opened
-from sizes import thinned
+from sizes import by_turns, thinned
 
 from decodescope.engine.core.spec import ModelSpec, PictureSpec, Rope
 from decodescope.engine.model.forward.executor import EngineFault
@@ -112,7 +112,7 @@ def works_or_is_refused(part: Part, name: str) -> None:
         assert report.ok, str(report)
 
 
-@pytest.mark.parametrize(("part", "name"), thinned(8, ONE_EACH, TINY))
+@pytest.mark.parametrize(("part", "name"), by_turns(2, thinned(8, ONE_EACH, TINY)))
 def test_a_part_works_with_a_tiny_model_or_is_refused_by_a_sentence(part: Part, name: str) -> None:
     works_or_is_refused(part, name)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import toys
-from sizes import first_settings
+from sizes import by_turns, first_settings
 
 from decodescope.engine.core.component import KINDS, OF_MODEL, build, registry
 from decodescope.engine.core.params import ParamError
@@ -37,7 +37,8 @@ def test_the_model_that_it_was_made_of_stays_as_it_was(name: str, settings: dict
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "dtype"), first_settings(EVERY, [torch.float32, torch.bfloat16, torch.float64])
+    ("name", "settings", "dtype"),
+    by_turns(2, first_settings(EVERY, [torch.float32, torch.bfloat16, torch.float64])),
 )
 def test_a_text_has_one_distribution_however_it_is_read(
     name: str, settings: dict[str, Any], dtype: torch.dtype

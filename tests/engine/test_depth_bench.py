@@ -35,7 +35,7 @@ def random() -> Model:
 
 @pytest.fixture(scope="module")
 def lively() -> dict[str, Any]:
-    bench = DepthBench(random(), new_tokens=12)
+    bench = DepthBench(random(), new_tokens=6)
     assert not bench.left_out, bench.left_out
     return measure_depth(
         bench, [question("a", "What was it?", "z"), question("b", "Once upon", "z", kind="story")]

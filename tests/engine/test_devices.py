@@ -12,7 +12,7 @@ import torch
 import toys
 from creations import homeless, leaving, read
 from pretended import ENGINE, PLACE, Pretended, pretended
-from sizes import thinned
+from sizes import by_turns
 
 from decodescope.engine import Session
 from decodescope.engine.core.component import KINDS
@@ -275,7 +275,7 @@ def whole(kind: str, part: tuple[str, dict[str, Any]]) -> dict[str, Any]:
 EVERY = {f"{kind} {part[0]}": whole(kind, part) for kind in KINDS for part in toys.representatives(kind)}
 
 
-@pytest.mark.parametrize("name", thinned(3, EVERY))
+@pytest.mark.parametrize("name", by_turns(6, EVERY))
 def test_every_method_writes_on_a_device_what_it_writes_here(name: str) -> None:
     """Run a prompt and the steps of three tokens: no operation mixes two devices, and no device tensor is read as the CPU's."""
     with pretended():

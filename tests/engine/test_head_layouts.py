@@ -33,6 +33,7 @@ from head_folders import (
     written,
 )
 from safetensors.torch import load_file, save_file
+from sizes import by_turns
 
 from decodescope.engine import MethodError, Session
 from decodescope.engine.model.checkpoint.folder import LoadError
@@ -207,7 +208,7 @@ FLIPPED: dict[str, Callable[[Path], Path]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FLIPPED)
+@pytest.mark.parametrize("name", by_turns(2, FLIPPED))
 def test_every_key_of_a_config_counts_or_is_named(name: str, tmp_path: Path) -> None:
     """With another value for any one key the head computes something else, or is refused, or the key is named."""
     folder, decoder, kind = FLIPPED[name](tmp_path / "head"), target(), name.split()[0]

@@ -31,7 +31,7 @@ SAMPLERS = [
 
 @pytest.mark.parametrize(
     "drafter, sampler",
-    thinned(4, DRAFTING, SAMPLERS),
+    thinned(8, DRAFTING, SAMPLERS),
     ids=lambda part: part if isinstance(part, str) else "-".join(map(str, [part[0], *part[1].values()])),
 )
 def test_laws_and_what_is_left_of_them_add_up(drafter, sampler) -> None:

@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 import torch
 import toys
-from sizes import first_settings
+from sizes import by_turns, first_settings
 
 from decodescope.engine import Method, MethodError
 from decodescope.engine.core.component import build, registry
@@ -98,7 +98,7 @@ def walked(made: Method, noise: int = 0, weights: str = WEIGHTS) -> tuple[float,
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize(("name", "settings"), first_settings(DRAFTERS))
+@pytest.mark.parametrize(("name", "settings"), by_turns(2, first_settings(DRAFTERS)))
 def test_drafter_has_the_targets_law_under_every_rule_that_takes_it(
     name: str, settings: dict, rule: str
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import toys
 from law.cases import PROPOSALS, SAMPLERS, layered, true_law
-from sizes import sizes
+from sizes import by_turns, sizes
 from torch import Tensor
 
 from decodescope.engine.methods.drafters.own_layers.early_exit import EarlyExit
@@ -88,7 +88,7 @@ def walked(name: str, length: int) -> tuple[SharedPassStats, list[tuple[float, W
     return figures, [(distribution_distance(x.law, law), x.walk) for x, law in zip(made, laws, strict=True)]
 
 
-@pytest.mark.parametrize("name", PROPOSALS)
+@pytest.mark.parametrize("name", by_turns(2, PROPOSALS))
 @sizes("length", usual=2, full=3)
 def test_three_that_go_together_have_each_the_targets_law(name: str, length: int) -> None:
     figures, walks = walked(name, length)

@@ -10,6 +10,7 @@ import needles
 import pytest
 import torch
 import toys
+from sizes import by_turns
 from toylab import Words
 
 from decodescope.engine import MethodError, Session
@@ -65,17 +66,17 @@ def run(model: Model, one: Episode, **knobs: Any) -> Trace:
 def test_it_finds_the_example_that_helps_where_the_nearest_does_not(learnt: Model) -> None:
     """With room for one example, the answer follows if that is the example of the requested key."""
     r, right, near, answers = Random(5), 0, 0, 0
-    for _ in range(100):
+    for _ in range(50):
         one, which = episode(r)
         trace = run(learnt, one, keep_rate=0.2)
         read = set(trace.prefill.cut.kept.tolist())
         right += 4 * which + 1 in read and len(read) <= 4 + 3
         near += int(cot_influx.rank_by_similarity(learnt.decoder, one)[0]) == which
         answers += trace.steps[0].emitted == one.answer
-    assert right > 90 and answers > 90 and near < 70, (right, answers, near)
+    assert right > 45 and answers > 45 and near < 35, (right, answers, near)
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("rate", by_turns(2, [0.0, 0.1, 0.5, 1.0]))
 def test_what_is_read_is_what_the_policies_take_within_the_budget(learnt: Model, rate: float) -> None:
     r, trimmed = Random(7), 0
     head = learnt.decoder.heads["cot_influx"]

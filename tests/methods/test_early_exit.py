@@ -8,6 +8,7 @@ from itertools import accumulate
 import pytest
 import torch
 import toys
+from sizes import by_turns
 
 from decodescope.engine import MethodError, ParamError
 from decodescope.engine.core.component import build, registry
@@ -61,7 +62,7 @@ def test_one_word_turns_a_lossy_exit_into_a_lossless_one(knobs: dict) -> None:
     assert differ == (knobs != CRITERIA["never"]), "the test needs exits that were wrong"
 
 
-@pytest.mark.parametrize(("rule", "settings"), toys.representatives("adaptive_depth"))
+@pytest.mark.parametrize(("rule", "settings"), by_turns(2, toys.representatives("adaptive_depth")))
 def test_every_depth_rule_drafts_losslessly(rule: str, settings: dict) -> None:
     knobs = {knob.name: knob for knob in registry("adaptive_depth")[rule].params()}
     session = exiting(

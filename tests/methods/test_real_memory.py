@@ -9,6 +9,7 @@ import pytest
 import torch
 import toys
 from real import CUT, GROUP, chat_ids
+from sizes import by_turns
 
 from decodescope.engine import Method, Session
 from decodescope.engine.core.component import build
@@ -70,7 +71,9 @@ def ended(models: Callable[..., Any], method: Method) -> Session:
     return toys.finish_session(Session(models(), method, prompt, **more))
 
 
-@pytest.mark.parametrize(("kind", "name", "settings"), PARTS, ids=[x[1] for x in PARTS])
+@pytest.mark.parametrize(
+    ("kind", "name", "settings"), by_turns(3, [pytest.param(*x, id=x[1]) for x in PARTS])
+)
 def test_the_bytes_of_the_trace_are_those_of_the_tensors_that_are_alive(
     kind: str, name: str, settings: dict[str, Any], real_models: Callable[..., Any]
 ) -> None:

@@ -6,26 +6,15 @@ import hashlib
 import json
 import os
 import random
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sizes import nightly
+from sizes import commit, nightly
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-
-
-def commit() -> str:
-    """The checked-out commit; an empty string without git."""
-    try:
-        return subprocess.run(
-            ["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True
-        ).stdout.strip()
-    except OSError:
-        return ""
 
 
 def drawn(count: int, commit: str) -> list[Path]:

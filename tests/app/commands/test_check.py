@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import toys
+from sizes import by_turns
 
 from decodescope.app.basis.parser import ALL_KINDS
 from decodescope.app.basis.parser import KINDS as PARSER_KINDS
@@ -49,7 +50,7 @@ def checked(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[s
     return code, {row["contract"]: row for row in found["contracts"]}
 
 
-@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("kind", by_turns(2, ALL_KINDS))
 def test_a_new_part_keeps_what_its_kind_keeps(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
