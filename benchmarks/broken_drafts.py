@@ -481,6 +481,9 @@ def main() -> None:
     parser.add_argument("--tuning", action="store_true", help="the texts that the rules were set on")
     parser.add_argument("--seed", type=int, default=3, help="of the noise")
     parser.add_argument("--json", metavar="OUT", help="append a line for each pair to this file")
+    parser.add_argument(
+        "--records", metavar="FOLDER", help="write what the doctor measured of each pair, as JSON"
+    )
     args = parser.parse_args()
     model = load(args.model)
     texts = write_texts(model, (TUNING if args.tuning else OTHERS)[: args.count], args.answer_tokens, 512)
@@ -497,7 +500,12 @@ def main() -> None:
         if case.head and case.head not in model.decoder.heads:
             continue
         began = time.process_time()
-        one = make_row(case, examine_texts(*case.make(model, noisy), texts))
+        seen = examine_texts(*case.make(model, noisy), texts)
+        one = make_row(case, seen)
+        if args.records:
+            folder = Path(args.records)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{case.name}.json").write_text(json.dumps(seen.record()), encoding="utf-8")
         rows.append({**one, "seconds": time.process_time() - began})
         print(
             f"| {case.name} | {one['overlap']:.0%} | {one['first']} | {one['certainty']:.2f} | "

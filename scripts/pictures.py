@@ -169,6 +169,12 @@ def served(data: str) -> subprocess.Popen[bytes]:
     raise SystemExit("The app did not start.")
 
 
+def save_picture(shot: bytes, path: Path) -> None:
+    """Write a screenshot with few colours."""
+    seen = Image.open(io.BytesIO(shot)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+    seen.save(path, optimize=True)
+
+
 def main() -> None:
     """Take the pictures that are named, or all."""
     names = sys.argv[1:] or list(WANTED)
@@ -187,12 +193,7 @@ def main() -> None:
                 ).new_page()
                 page.set_default_timeout(60_000)
                 shown = go(page) or page
-                seen = (
-                    Image.open(io.BytesIO(shown.screenshot()))
-                    .convert("RGB")
-                    .quantize(COLOURS, dither=Image.Dither.NONE)
-                )
-                seen.save(PICTURES / f"{name}.png", optimize=True)
+                save_picture(shown.screenshot(), PICTURES / f"{name}.png")
                 print(f"{name}: {(PICTURES / f'{name}.png').stat().st_size >> 10} KiB", flush=True)
                 page.context.close()
         finally:

@@ -13,6 +13,7 @@ NEEDS = {
     ("workload", "html"): "bench",
     ("measure", "html"): "bench",
     ("train", "html"): "bench",
+    ("doctor", "html"): "bench",
 }
 
 

@@ -1055,6 +1055,7 @@ def _add_draft_doctor_options(sub: Parser) -> None:
             name, type=int_in_range(low, high), default=usual, metavar="N", help=f"{what} (default: {usual})"
         )
     sub.add_argument("--out", metavar="OUT", help="write the result to this file, as JSON")
+    sub.add_argument("--html", metavar="OUT", help="write a picture of the result to this file")
     _add_device_options(sub, "as torch has it")
     _add_json_option(sub)
 

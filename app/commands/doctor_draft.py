@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
 from decodescope.engine.core.refusal import Refusal
 
 from .shared.bench import format_share, run_with_threads
-from .shared.output import load_model, new_file_path, print_json, progress_printer, table
+from .shared.output import load_model, print_json, progress_printer, result_paths, table
 from .shared.run import prompt_ids
 from .shared.texts import read_prompt_entries
 from .shared.trace import write
@@ -26,7 +25,7 @@ def draft(args: argparse.Namespace) -> int:
 def _examine(args: argparse.Namespace) -> int:
     if (args.draft is None) == (args.head is None):
         raise Refusal("Which draft is to be examined? Give either --draft M or --head NAME=PATH.")
-    out = None if args.out is None else new_file_path(args.out, "--out", "the result")
+    out, html = result_paths(args)
     entries = read_prompt_entries(args.prompts)[: args.most]
     from decodescope.engine.draft_doctor.examination import examine_draft
 
@@ -47,7 +46,11 @@ def _examine(args: argparse.Namespace) -> int:
         say=progress_printer(args.json),
     ).record()
     if out is not None:
-        write(Path(out), [json.dumps(record), "\n"])
+        write(out, [json.dumps(record), "\n"])
+    if html is not None:
+        from decodescope.lab.figures.measured.draft_examination import figure
+
+        write(html, [figure(record).to_html(include_plotlyjs=True)])
     if args.json:
         print_json(record)
     else:

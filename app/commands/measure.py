@@ -11,7 +11,7 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace.query.repeats import Repeat, find_repeats, repeated_share
 
 from .shared.bench import format_number, format_share, run_with_threads
-from .shared.output import load_model, new_file_path, print_json, table
+from .shared.output import load_model, print_json, result_paths, table
 from .shared.texts import read_text
 from .shared.trace import write
 
@@ -32,10 +32,7 @@ def _measure_repetition(args: argparse.Namespace) -> int:
         spread_evenly,
     )
 
-    out = None if args.out is None else new_file_path(args.out, "--out", "the result")
-    html = None if args.html is None else new_file_path(args.html, "--html", "its picture")
-    if out is not None and out == html:
-        raise Refusal("--out and --html name the same file: give them different ones.")
+    out, html = result_paths(args)
     pairs, about = read_pairs(args.text or TEXT)
     bench = RepetitionBench(load_model(args.model, args.dtype, args.device), args.times)
     record = measure_repetition(bench, spread_evenly(pairs, args.sentences), about)

@@ -23,7 +23,7 @@ from decodescope.engine.session.answer_cache import (
 from decodescope.engine.trace.records.lookups import EVICTS, Lookup, replay_lookups
 from decodescope.lab.formatting.prompt_sentences import prompt_sentences
 
-from .shared.output import new_file_path, print_json, print_note, table
+from .shared.output import print_json, print_note, result_paths, table
 from .shared.run import (
     build_method,
     check_option_texts,
@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 
 def workload(args: argparse.Namespace) -> int:
     """Serve the requests as specified; the exit code."""
-    out = None if args.out is None else new_file_path(args.out, "--out", "the requests")
-    html = None if args.html is None else new_file_path(args.html, "--html", "their picture")
+    out, html = result_paths(args)
     prompts = drop_duplicates(
         parse_prompts(read_text(args.prompts), args.prompts, args.prompts.endswith(JSON_LINES))
     )

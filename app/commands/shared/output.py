@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import codecs
 import json
 import sys
@@ -88,6 +89,16 @@ def new_file_path(name: str, option: str, what: str, *endings: str) -> Path:
         wrong = getattr(error, "strerror", None) or error
         raise Refusal(f"{what[0].upper()}{what[1:]} cannot be written to {name[:200]}: {wrong}.") from None
     return target
+
+
+def result_paths(args: argparse.Namespace) -> tuple[Path | None, Path | None]:
+    """Where --out and --html are written, None for one that was not given. Raises Refusal as `new_file_path`, and for one name
+    twice."""
+    out = None if args.out is None else new_file_path(args.out, "--out", "the result")
+    html = None if args.html is None else new_file_path(args.html, "--html", "its picture")
+    if out is not None and out == html:
+        raise Refusal("--out and --html name the same file: give them different ones.")
+    return out, html
 
 
 def format_bytes(count: int) -> str:

@@ -123,7 +123,9 @@ def test_a_draft_is_examined_and_the_result_is_printed_and_written(said, tmp_pat
     (prompts := tmp_path / "prompts.txt").write_text("Once upon a time there was\n", encoding="utf-8")
     given = ["doctor", "draft", "--model", "lab-draft", "--draft", "lab-draft", "--prompts", str(prompts)]
     short = ["--answer-tokens", "6"]
-    code, out, _ = said(*given, *short, "--out", str(tmp_path / "doctor.json"))
+    picture = tmp_path / "doctor.html"
+    code, out, _ = said(*given, *short, "--out", str(tmp_path / "doctor.json"), "--html", str(picture))
+    assert "How the draft ranks the target" in picture.read_text(encoding="utf-8")
     assert code == 0 and "1. nothing is wrong (healthy, certainty 0.50)" in out
     record = json.loads((tmp_path / "doctor.json").read_text(encoding="utf-8"))
     assert record["overlap"] == pytest.approx(1) and record["findings"][0]["cause"] == "healthy"
