@@ -64,6 +64,8 @@ def examination_text(record: dict[str, Any]) -> str:
         f"{record['draft']} for {record['target']}: {record['places']} places of {record['texts']} texts, temperature 1\n"
         f"overlap (1 - TV) {record['overlap']:.1%}, same likeliest token {record['top1']:.1%}, KL {record['kl']:.3f} nats"
     )
+    if record["tokens_a_pass"] is not None:
+        head += f"\ndrafting greedily, it keeps {record['tokens_a_pass']:.2f} tokens a pass, the target's own included"
     causes = [
         f"{i}. {x['title']} ({x['cause']}, certainty {x['certainty']:.2f})\n   {x['evidence']}\n   {x['check']}"
         for i, x in enumerate(record["findings"], 1)

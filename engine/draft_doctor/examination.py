@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from decodescope.engine.model.heads.base import Head
 from decodescope.engine.session.compatibility import check_same_tokens
 from decodescope.engine.session.load import Model
 
+from .drafting import measure_drafting
 from .experiments import (
     ExperimentResult,
     fit_temperature,
@@ -122,9 +123,39 @@ def examine_texts(
         differences,
         reactions,
     )
-    figures = {**measure_pair(places, classes), "temperature_scale": fit.scale, "texts": len(texts)}
+    kept = measure_drafting(model, reader, texts)
+    if kept is not None:
+        findings = [
+            _add_drafting(x, results, kept, lambda other: measure_drafting(model, other, texts))
+            for x in findings
+        ]
+    figures = {
+        **measure_pair(places, classes),
+        "temperature_scale": fit.scale,
+        "tokens_a_pass": kept,
+        "texts": len(texts),
+    }
     name = draft.name if isinstance(draft, Model) else f"head {draft}"
     return DraftExamination(model.name, name, tuple(findings), tuple(results), figures)
+
+
+def _add_drafting(
+    finding: DraftFinding,
+    results: Sequence[ExperimentResult],
+    kept: float,
+    measure: Callable[[TextReader | None], float | None],
+) -> DraftFinding:
+    """The finding with the tokens a pass that the reading brings which undoes it, where one was tried."""
+    best = next((x for x in results if x.cause == finding.cause and x.reader is not None), None)
+    after = None if best is None else measure(best.reader)
+    if after is None:
+        return finding
+    words = f"{finding.evidence} Drafting greedily, it then keeps {after:.1f} tokens a pass, as it stands {kept:.1f}."
+    return replace(
+        finding,
+        evidence=words,
+        figures={**finding.figures, "tokens_a_pass": kept, "tokens_a_pass_after": after},
+    )
 
 
 def _make_reader(model: Model, draft: Model | str) -> ModelReader | HeadReader:

@@ -14,10 +14,14 @@ import numpy as np
 import pytest
 import torch
 import toys
+from scipy.stats import norm
+from scipy.stats import t as student
 
 from decodescope.app.commands.doctor_draft import examination_text
+from decodescope.engine import Method, Session
+from decodescope.engine.draft_doctor.drafting import LENGTH, count_passes, measure_reading
 from decodescope.engine.draft_doctor.examination import DraftExamination, examine_draft
-from decodescope.engine.draft_doctor.experiments import fit_temperature, mark_reactions
+from decodescope.engine.draft_doctor.experiments import fit_temperature, mark_reactions, widen_for_few
 from decodescope.engine.draft_doctor.pair_checks import compare_files
 from decodescope.engine.draft_doctor.places import LogitSample, read_places
 from decodescope.engine.draft_doctor.readers import (
@@ -29,7 +33,7 @@ from decodescope.engine.draft_doctor.readers import (
     with_swapped_inputs,
 )
 from decodescope.engine.draft_doctor.signatures import CHECKS, find_change
-from decodescope.engine.draft_doctor.texts import DoctorError, DoctorText
+from decodescope.engine.draft_doctor.texts import DoctorError, DoctorText, write_texts
 from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
@@ -245,3 +249,43 @@ def test_a_draft_that_never_sees_the_chat_marks_does_not_react_to_them() -> None
     reactions = mark_reactions([LastReader(False), LastReader(True)], texts, {0})
     assert reactions == pytest.approx([1, 0], abs=1e-6)
     assert mark_reactions([LastReader(False)], texts[1:], {0}) is None
+
+
+def test_tokens_a_pass_of_a_reading_are_those_that_drafting_keeps() -> None:
+    """Counted from one pass over each answer; decoded with the draft itself, step by step."""
+    texts = write_texts(TARGET, toys.prompts(4), 24, 48)
+    made = Method.of({"drafter": "draft_model", "drafter.max_draft_tokens": LENGTH})
+    draft = replace(TARGET, name="toy draft", spec=NOISY.spec, decoder=NOISY)
+    steps = 0
+    for text in texts:
+        session = Session(
+            TARGET, made, text.ids[: text.start], models={"draft": draft}, max_new_tokens=24, stop_tokens=()
+        )
+        assert [x for step in session.stream() for x in step.emitted] == text.ids[text.start :]
+        steps += session.steps
+    kept = measure_reading(ModelReader(NOISY), texts)
+    assert 1.5 < kept == pytest.approx(sum(len(x.ids) - x.start for x in texts) / steps)
+
+
+@pytest.mark.parametrize(
+    ("right", "passes"), [("", 0), ("0", 1), ("1111", 1), ("11111", 1), ("111110", 2), ("0101", 3)]
+)
+def test_a_pass_writes_what_is_right_and_one_token_more(right: str, passes: int) -> None:
+    assert count_passes(np.array([x == "1" for x in right], bool), 4) == passes
+
+
+def test_few_texts_widen_an_error_as_students_t_does() -> None:
+    level = norm.cdf(2)
+    for n in (4, 8, 23, 1000):
+        assert 2 * widen_for_few(n) == pytest.approx(student.ppf(level, n - 1), rel=0.01)
+
+
+def test_the_best_reading_says_what_drafting_would_keep() -> None:
+    seen = examine(rebuilt(head=NOISY.head.roll(1, 0)))
+    first = seen.findings[0]
+    assert first.cause == "output_ids" and "tokens a pass, as it stands" in first.evidence
+    sound = examine(NOISY).figures["tokens_a_pass"]
+    assert (
+        first.figures["tokens_a_pass_after"] == pytest.approx(sound)
+        and first.figures["tokens_a_pass"] < sound
+    )

@@ -1,0 +1,78 @@
+"""Drafting: the tokens that a pass of the target keeps from a draft, greedily, as it stands and as it is read otherwise."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.model.heads.base import Head
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.method import Method
+from decodescope.engine.session.session import Session
+
+from .readers import HeadReader, TextReader
+from .texts import DoctorText
+
+LENGTH = 4  # tokens of a draft
+DECODED = 4  # texts that a head drafts for
+
+
+def count_passes(right: np.ndarray, length: int = LENGTH) -> int:
+    """Passes in which greedy decoding with drafts of `length` tokens writes a text. right: bool [n], the draft's guess of each
+    token, behind the tokens before it, is that token."""
+    at = passes = 0
+    while at < len(right):
+        wrong = np.flatnonzero(~right[at : at + length])
+        at += (int(wrong[0]) if len(wrong) else length) + 1
+        passes += 1
+    return passes
+
+
+def measure_reading(reader: TextReader, texts: Sequence[DoctorText]) -> float:
+    """Tokens a pass of a draft model that reads the target's answers so.
+
+    The answers are greedy, and a draft reads what was kept: so its guesses are those of one pass over the text.
+    """
+    tokens = passes = 0
+    for text in texts:
+        first, logits = reader.read(text.ids)
+        start = max(text.start, first)
+        answer = np.array(text.ids[start:])
+        guesses = logits[start - first : start - first + len(answer)].argmax(-1).cpu().numpy()
+        tokens += len(answer)
+        passes += count_passes(guesses == answer)
+    return tokens / max(1, passes)
+
+
+def measure_head(model: Model, head: Head, texts: Sequence[DoctorText]) -> float | None:
+    """Tokens a pass of a head, which feeds its own states back: it drafts for a few texts. None where it drafts for none."""
+    decoder = copy.copy(model.decoder)
+    decoder.heads = {**model.decoder.heads, head.kind: head}
+    other = replace(model, decoder=decoder)
+    tokens = steps = 0
+    for text in sorted(texts, key=lambda x: x.start - len(x.ids))[:DECODED]:
+        new = len(text.ids) - text.start
+        limits: dict[str, Any] = dict(max_new_tokens=new, stop_tokens=(), level="summary")
+        try:
+            session = Session(other, Method.of(head.kind), text.ids[: text.start], **limits)
+            tokens += sum(len(step.emitted) for step in session.stream())
+        except Refusal:
+            return None  # no drafter of this name, or not with this target
+        steps += session.steps
+    return tokens / steps if steps else None
+
+
+def measure_drafting(model: Model, reader: TextReader | None, texts: Sequence[DoctorText]) -> float | None:
+    """Tokens a pass of a draft that is read so; None where that cannot be measured."""
+    if isinstance(reader, HeadReader):
+        return None if reader.layer_shift else measure_head(model, reader.head, texts)
+    first = reader
+    while hasattr(first, "inner"):
+        first = first.inner
+    # a head whose ids are moved feeds back what it guessed; that is not read here
+    return None if reader is None or isinstance(first, HeadReader) else measure_reading(reader, texts)
