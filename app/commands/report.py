@@ -147,11 +147,14 @@ def changes_record(
 ) -> dict[str, Any]:
     """The same as plain data."""
     from decodescope.lab.reports.changes import change_tables
+    from decodescope.lab.reports.oracle import oracle_curve
 
+    curve = oracle_curve([before, after])
     verdict = None if check is None else {**asdict(check), "failed": check.failed}
     return {
         "report": before.record(),
         "changes": [asdict(x) for x in change_tables(before, after)],
+        "oracle": None if isinstance(curve, str) else curve.record(),
         "check": verdict,
     }
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
@@ -21,6 +22,7 @@ from decodescope.engine.trace import Trace, open_trace
 from .library import FRESH, GOING, LARGEST
 
 if TYPE_CHECKING:
+    from decodescope.lab.reports.oracle import OracleCurve
     from decodescope.lab.reports.report import AcceptanceReport
 
 
@@ -47,14 +49,23 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
     @api.get("/ds/report/changes")
     def changed(runs: str = "", others: str = "") -> Response:
         from decodescope.lab.reports.changes import change_tables
+        from decodescope.lab.reports.oracle import oracle_curve
         from decodescope.lab.reports.tables import headline
 
         def two() -> bytes:
             first, second = (_build_report(play, _find_finished_runs(play, x)) for x in (runs, others))
             leads = [headline(first)[:2], headline(second)[:2]]
-            return _encode_json({"leads": leads, "tables": [asdict(x) for x in change_tables(first, second)]})
+            curve = oracle_curve([first, second])
+            chart = speed_chart(first, None if isinstance(curve, str) else curve)
+            compared = [asdict(x) for x in change_tables(first, second)]
+            return _encode_json({"leads": leads, "tables": compared, "chart": chart})
 
         return guarded(two, "application/json", {})
+
+    @api.get("/ds/plotly.js")
+    def plotly(v: str = "") -> Response:
+        kept = {"cache-control": "max-age=31536000, immutable"} if v else FRESH
+        return Response(_plotly_script(), media_type="text/javascript", headers=kept)
 
     def answer(
         runs: str, body: Callable[[AcceptanceReport], bytes], kind: str, headers: dict[str, str]
@@ -115,6 +126,26 @@ def _open_traces(channels: list[RecordStream]) -> Iterator[Trace]:
             yield trace
 
 
+@cache
+def _plotly_script() -> bytes:
+    """The script that draws charts in a browser, as the installed library ships it."""
+    from plotly.offline import get_plotlyjs
+
+    return get_plotlyjs().encode()
+
+
+def speed_chart(report: AcceptanceReport, oracle: OracleCurve | None = None) -> dict[str, Any] | None:
+    """The chart of speed by length in both colours, with the address of the library that draws it; None without times."""
+    if not report.curve:
+        return None
+    import plotly
+
+    from decodescope.lab.figures.chart import themed_figures
+    from decodescope.lab.reports.figures import lengths
+
+    return {**themed_figures(lengths(report, oracle)), "library": f"ds/plotly.js?v={plotly.__version__}"}
+
+
 def report_record(report: AcceptanceReport) -> dict[str, Any]:
     """The report as the page draws it: sentences, tables of words with bars, and the rejections one by one."""
     from decodescope.lab.formatting.tokens import visible_piece
@@ -124,6 +155,8 @@ def report_record(report: AcceptanceReport) -> dict[str, Any]:
         "lead": headline(report),
         "tables": [asdict(x) for x in tables(report)],
         "notes": report.notes,
+        "chart": speed_chart(report),
+        "speed": report.speed.sentences,
         "begins": report.begins,
         "deaths": [{**asdict(x), "before": visible_piece(x.before, 80)} for x in report.deaths],
         "died": report.fates["refused"],

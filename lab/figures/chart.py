@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import html
+import json
+import re
 from typing import Any
 
 import plotly.graph_objects as go
 
 from decodescope.engine.trace.records.events import Piece
-from decodescope.lab.formatting.style import LIGHT, SANS
+from decodescope.lab.formatting.style import DARK, LIGHT, SANS
 from decodescope.lab.formatting.tokens import visible_piece
 
 INK, MUTED, LINE, ACCEPT, REJECT, TARGET = (
@@ -42,6 +44,16 @@ def chart(title: str, x: str, y: str, *traces: Any, height: int = 380) -> go.Fig
         hoverlabel=dict(bgcolor=LIGHT["panel"], font=dict(color=INK)),
     )
     return figure
+
+
+def themed_figures(figure: go.Figure) -> dict[str, Any]:
+    """The figure as data for the page, in its light and in its dark colours."""
+    dark = {
+        LIGHT[name]: DARK[name] for name in reversed(LIGHT)
+    }  # of names with one colour the first one counts
+    text = figure.to_json()
+    colours = re.compile("|".join(map(re.escape, dark)))
+    return {"light": json.loads(text), "dark": json.loads(colours.sub(lambda x: dark[x[0]], text))}
 
 
 def text_label(text: Piece, most: int = 24) -> str:

@@ -6,7 +6,6 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.cost.cost import expected_tree_tokens
@@ -16,10 +15,9 @@ from decodescope.engine.trace.checks.decisions import telling_at
 from decodescope.engine.trace.records.parts import part_description
 
 from .deployed_clock import DeployedClock, Deployment
-from .step_clock import AdviceData, Clock, DepthCounts
+from .speed_curve import SpeedCurves, SpeedPoint, best_length, measure_speed
+from .step_clock import AdviceData, Clock
 
-ENOUGH = 30  # tests needed to extrapolate a share beyond the deepest draft
-LONGEST = 24
 LOOKUP = {"length": 10, "ngram": 3}  # prompt lookup with default knobs
 
 
@@ -38,51 +36,6 @@ class Advice:
     gain: float
     how: str
     why: str
-
-
-class SpeedPoint(NamedTuple):
-    """Drafts of one length: tokens per step, its microseconds, and its speed relative to the present one."""
-
-    length: int
-    tokens: float
-    step_us: float
-    gain: float
-
-
-def speed_by_length(seen: AdviceData, clock: Clock) -> list[SpeedPoint]:
-    """Speed by the depth at which drafts end, from 0 (plain decoding) to twice the present one.
-    It ends at the present one if there are too few tests to extrapolate."""
-    deep = max(x.depth for x in seen.cycles)
-    longest = min(2 * deep + 2, LONGEST) if sum(x.tested for x in seen.rates) >= ENOUGH else deep
-    raw = [(n, *_cost_at_length(n, deep, seen, clock)) for n in range(max(longest, deep) + 1)]
-    _, now, us = raw[deep]
-    return [SpeedPoint(n, tokens, step, tokens / step / (now / us)) for n, tokens, step in raw]
-
-
-def _cost_at_length(n: int, deep: int, seen: AdviceData, clock: Clock) -> tuple[float, float]:
-    """(tokens per step, microseconds) with drafts of at most `n` levels, if the present ones have up to `deep`."""
-    cycles = seen.cycles
-    count = len(seen.cycles)
-    within = min(n, deep)
-    more = max(0, n - deep)
-    reached = [sum(x.path >= k for x in cycles) / count for k in range(1, within + 1)]
-    rows = 1 + sum(sum(x.nodes[:within]) for x in cycles) / count
-    levels = sum(min(x.depth, within) for x in cycles) / count
-    whole = sum(x.depth == deep for x in cycles) / count
-    last = sum(x.nodes[deep - 1] for x in cycles if x.depth == deep) / count
-    share = deepest_acceptance(seen.rates)
-    carried = sum(reached[-1] * share**j for j in range(1, more + 1)) if reached else 0.0
-    return 1 + sum(reached) + carried, clock.step_us(rows + more * last, levels + more * whole)
-
-
-def deepest_acceptance(rates: Sequence[DepthCounts]) -> float:
-    """The accepted share at the deepest places, as many as necessary for 30 tests."""
-    tested = accepted = 0
-    for rate in reversed(rates):
-        tested, accepted = tested + rate.tested, accepted + rate.accepted
-        if tested >= ENOUGH:
-            break
-    return accepted / tested if tested else 0.0
 
 
 def drafting_payoff(header: Header, seen: AdviceData) -> str:
@@ -115,8 +68,8 @@ def payoff_sentence(curve: PassCurve, rows: int, tokens: float, draft: float) ->
 
 def advice(
     header: Header, seen: AdviceData, deployment: Deployment | None = None
-) -> tuple[list[Advice], list[SpeedPoint], list[str]]:
-    """Suggestions, the best first and limits last; speed by length; and sentences on what the record does not show.
+) -> tuple[list[Advice], SpeedCurves, list[str]]:
+    """Suggestions, the best first and limits last; speed by length and width; and sentences on what the record does not show.
 
     deployment: where the method shall run; None: where it was recorded
     """
@@ -127,13 +80,18 @@ def advice(
     try:
         clock = Clock(header, seen) if deployment is None else DeployedClock(header, seen, deployment)
     except ValueError as error:
-        return [], [], [f"Nothing can be said about gains: {error}."]
-    curve = speed_by_length(seen, clock)
+        return [], SpeedCurves(), [f"Nothing can be said about gains: {error}."]
+    speed = measure_speed(seen, clock, "walk" if telling is None else telling.path)
+    curve = speed.lengths
     deep = max(x.depth for x in seen.cycles)
     now = curve[deep]
     chain = all(max(x.nodes, default=0) <= 1 for x in seen.cycles)
     ways = [_best_length(curve, deep, plain)]
-    notes = [] if deployment is None else [clock.source]
+    notes: list[str] = []
+    # where the times of the curves come from is said under them, or as a note that holds for all of the report
+    (speed.sentences if deployment is None else notes).append(
+        f"Times: {clock.source}." if deployment is None else clock.source
+    )
     if chain:
         ways += _second_chain(seen, clock, now, plain, notes) if rest else []
         ways += _greedy_advice(seen, now) if rest and chance else []
@@ -142,12 +100,12 @@ def advice(
     if not part_description(header, "drafter").get("copies"):
         ways += _lookup_advice(seen, clock, now)
     ways.sort(key=lambda x: -x.gain)
-    return [*ways, *_limit_advice(seen, clock, now)], curve, notes
+    return [*ways, *_limit_advice(seen, clock, now)], speed, notes
 
 
 def _best_length(curve: Sequence[SpeedPoint], deep: int, plain: bool) -> Advice:
     """plain: the drafter is a model that drafts by itself; the knobs are its own"""
-    best = max(curve, key=lambda x: x.gain)
+    best = best_length(curve)
     why = "a guess at some depth is accepted as often, however deep the draft is"
     if best.length > deep:
         why += f"; behind depth {deep}, the deepest seen, as often as at the last ones seen"

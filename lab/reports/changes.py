@@ -9,6 +9,7 @@ import numpy as np
 
 from decodescope.lab.formatting.style import format_percent
 
+from .oracle import oracle_curve, oracle_table
 from .report import AcceptanceReport
 from .tables import FEW, ReportTable
 from .tally import FIGURES, NONE, Count, Figure
@@ -150,7 +151,8 @@ def check_ratio(before: AcceptanceReport, after: AcceptanceReport, least: float)
 
 def change_tables(a: AcceptanceReport, b: AcceptanceReport) -> list[ReportTable]:
     """Tables of figures of both and their change. Rows that neither report has are left out.
-    They show the gain of a step, the outcomes of the drafts, and acceptance by depth and by kind of token."""
+    They show the gain of a step, the outcomes of the drafts, acceptance by depth and by kind of token, and the speed of
+    choosing the better draft at each position."""
     pair = ReportPair.of(a, b)
     figures = [
         _row(pair, of, of[1], _format_mean, _format_change)
@@ -163,16 +165,23 @@ def change_tables(a: AcceptanceReport, b: AcceptanceReport) -> list[ReportTable]
         for of, word in fates
         if any(counted for counted, _ in pair.figure(of))
     ]
+    curve = oracle_curve([a, b])
     few = f"Share accepted, of how many; (few): fewer than {FEW}."
     each = [
-        ReportTable("What changed", _describe_pairing(pair), _head(pair, "figure"), figures),
+        ReportTable(
+            "What changed",
+            _describe_pairing(pair),
+            _head(pair, "figure"),
+            figures,
+            below=[curve] if isinstance(curve, str) else [],
+        ),
         ReportTable(
             "What became of the drafts", "Shares of the steps.", _head(pair, "draft of a step"), became
         ),
         ReportTable("By depth", few, _head(pair, "depth"), _paired_share_rows(pair, "depths")),
         ReportTable("By kind of token", few, _head(pair, "guess"), _paired_share_rows(pair, "kinds")),
     ]
-    return [x for x in each if x.rows]
+    return [*(x for x in each if x.rows), *([] if isinstance(curve, str) else [oracle_table(curve)])]
 
 
 def _counts_by_prompt(report: AcceptanceReport) -> ByPrompt:

@@ -6,15 +6,18 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from decodescope.lab.figures.chart import ACCEPT, INK, MUTED, REJECT, chart
+from decodescope.lab.figures.chart import ACCEPT, INK, LINE, MUTED, REJECT, TARGET, chart
 from decodescope.lab.figures.time import PHASES
 from decodescope.lab.formatting.style import LIGHT
 
+from .oracle import OracleCurve
 from .report import AcceptanceReport
+from .speed_curve import SpeedPoint, best_length
 from .tables import FEW
 from .tally import AcceptanceCount
 
 HALF = "rgba({}, {}, {}, 0.35)".format(*(int(ACCEPT[i : i + 2], 16) for i in (1, 3, 5)))
+HOVER = "%{x} deep: %{y:.2f} times<extra>%{fullData.name}</extra>"
 SHARE = "accepted, of those tried"
 
 
@@ -99,26 +102,72 @@ def time(report: AcceptanceReport) -> go.Figure:
     return drawing.update_layout(barmode="stack").update_xaxes(range=[0, 1], tickformat=".0%")
 
 
-def lengths(report: AcceptanceReport) -> go.Figure:
-    """Speed by length of the draft relative to the present one, by the model; hollow beyond the deepest draft seen."""
-    deep = len(report.depths)
-    seen = [x for x in report.curve if x.length <= deep]
-    carried = [x for x in report.curve if x.length > deep]
-    hollow = dict(size=10, color=LIGHT["bg"], line=dict(color=INK, width=1.5))
+def lengths(report: AcceptanceReport, oracle: OracleCurve | None = None) -> go.Figure:
+    """Speed over plain decoding by length of the draft, by the model of costs; hollow beyond the deepest draft seen.
+
+    A star marks the best length; the dashed line is a draft that is always right. oracle: of this report and another one; adds
+    the other's curve, and that of choosing the better draft at each position, both on the text that they have in common
+    """
+    points, deep = report.curve, len(report.depths)
+    star = dict(size=15, symbol="star", color=TARGET)
     parts = [
+        _speed_line(points[: deep + 1], "of drafts that were seen", ACCEPT),
+        _speed_line(points[deep + 1 :], "carried on", INK, hollow=True),
         go.Scatter(
-            x=[x.length for x in points], y=[x.gain for x in points], name=name, mode="markers", marker=marker,
+            x=[x.length for x in points],
+            y=[x.perfect for x in points],
+            name="always right",
+            mode="lines",
+            line=dict(color=MUTED, dash="dash"),
+            hovertemplate=HOVER,
+        ),
+    ]
+    if points:
+        best = best_length(points)
+        parts.append(
+            go.Scatter(
+                x=[best.length],
+                y=[best.over_plain],
+                name=f"best: {best.length}",
+                mode="markers",
+                marker=star,
+                hovertemplate=HOVER,
+            )
         )
-        for points, name, marker in (
-            (seen, "of drafts that were seen", dict(size=10, color=ACCEPT)),
-            (carried, "carried on", hollow),
-        )
-        if points
-    ]  # fmt: skip
+    if oracle is not None:
+        x = [point.length for point in oracle.points]
+        for name, y, colour, symbol in (
+            ("the other drafter", [point.alone[1] for point in oracle.points], REJECT, "diamond"),
+            ("the better one at each position", [point.oracle for point in oracle.points], TARGET, "square"),
+        ):
+            line = dict(mode="lines+markers", line=dict(color=colour, width=1.5))
+            marker = dict(size=9, color=colour, symbol=symbol)
+            parts.append(go.Scatter(x=x, y=y, name=name, marker=marker, hovertemplate=HOVER, **line))
     drawing = chart(
-        "Speed by length, by the model", "depth at which drafts end", "speed, as it ran = 1", *parts
+        "Speed by length, by the model",
+        "depth at which drafts end",
+        "speed, plain decoding = 1",
+        *(x for x in parts if x.x),
     )
+    drawing.add_hline(y=1, line=dict(color=LINE, width=1.5), layer="below")
     return drawing.update_yaxes(rangemode="tozero")
+
+
+def _speed_line(points: Sequence[SpeedPoint], name: str, colour: str, hollow: bool = False) -> go.Scatter:
+    marker = (
+        dict(size=10, color=LIGHT["bg"], line=dict(color=colour, width=1.5))
+        if hollow
+        else dict(size=10, color=colour)
+    )
+    return go.Scatter(
+        x=[x.length for x in points],
+        y=[x.over_plain for x in points],
+        name=name,
+        mode="lines+markers",
+        line=dict(color=colour, width=1, dash="dot" if hollow else None),
+        marker=marker,
+        hovertemplate=HOVER,
+    )
 
 
 def _bars(rows: Sequence[AcceptanceCount], name: str) -> go.Bar:

@@ -8,7 +8,8 @@ from .report import AcceptanceReport
 def report_metrics(report: AcceptanceReport) -> dict[str, float]:
     """Name -> number, in the order of the report; names have dots, such as `acceptance.depth.1`. What is unknown is left out.
 
-    Rates are shares in [0, 1]; `tokens_per_s` is of one text; `advice.*` are speeds over the present one.
+    Rates are shares in [0, 1]; `tokens_per_s` is of one text; `speed.*` and `advice.*` are speeds over the present one,
+    `speedup.*` over plain decoding.
     """
     metrics: dict[str, float | None] = {
         "runs": report.runs,
@@ -29,5 +30,7 @@ def report_metrics(report: AcceptanceReport) -> dict[str, float]:
     metrics |= {f"acceptance.kind.{x.label.replace(' ', '_')}": x.share for x in report.kinds}
     metrics |= {f"time.{name}": share for name, share in report.spent.items()}
     metrics |= {f"speed.length.{x.length}": x.gain for x in report.curve}
+    metrics |= {f"speedup.length.{x.length}": x.over_plain for x in report.curve}
+    metrics |= {f"speedup.width.{x.width}": x.over_plain for x in report.speed.widths}
     metrics |= {f"advice.{x.kind}.{x.name.replace(' ', '_')}": x.gain for x in report.advice}
     return {name: float(x) for name, x in metrics.items() if x is not None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from decodescope.engine.core.activity import common_idle_notes, merge_violations
@@ -14,9 +14,10 @@ from decodescope.engine.trace import Header, Trace, TraceError
 from decodescope.engine.trace.query.causes import causes_shown
 from decodescope.engine.trace.records.parts import part_description
 
-from .advice import Advice, SpeedPoint, advice, drafting_payoff
+from .advice import Advice, advice, drafting_payoff
 from .deployed_clock import Deployment
 from .rejections import Rejection
+from .speed_curve import SpeedCurves, SpeedPoint
 from .step_clock import DepthCounts
 from .tally import AcceptanceCount, DepthCount, DraftTally, ProbabilityBin, RunCounts
 
@@ -51,7 +52,8 @@ class AcceptanceReport:
     confusions: the commonest;  others: drafts rejected at rarer pairs;  again: drafts rejected at a token that was drawn next
     all the same
     spent: draft, verify, policy, rest: shares of the steps' time
-    advice, curve: what to try, and speed by length (lab/reports/advice.py);  clock: measured speed over the modelled one
+    advice: what to try (lab/reports/advice.py);  speed: by length and width (lab/reports/speed_curve.py), in the record
+    `curve`, `widths` and `speed`, its sentences;  clock: measured speed over the modelled one
     deployment: the machine for which advice and curve are priced, in words; empty: that of the runs
     payoff: what these drafts can gain at most by the measured cost of a pass, in a sentence; empty: it was not measured
     notes: what the record does not show, and why
@@ -89,7 +91,7 @@ class AcceptanceReport:
     again: int
     spent: dict[str, float]
     advice: list[Advice] = field(default_factory=list)
-    curve: list[SpeedPoint] = field(default_factory=list)
+    speed: SpeedCurves = field(default_factory=SpeedCurves)
     clock: float | None = None
     payoff: str = ""
     deployment: str = ""
@@ -100,14 +102,21 @@ class AcceptanceReport:
     templated: int = 0
     by_run: list[RunCounts] = field(default_factory=list)
 
+    @property
+    def curve(self) -> list[SpeedPoint]:
+        """Speed by length of the draft."""
+        return self.speed.lengths
+
     def record(self) -> dict[str, Any]:
         """As plain data; rows of counts include their share."""
-        record = asdict(self)
+        record = asdict(replace(self, by_run=[], speed=SpeedCurves()))
         del record["by_run"]
         for name in ("depths", "entropy", "kinds", "ranks", "bins"):
             for row, one in zip(record[name], getattr(self, name), strict=True):
                 row["share"] = one.share
+        record["speed"] = self.speed.sentences
         record["curve"] = [point._asdict() for point in self.curve]
+        record["widths"] = [point._asdict() for point in self.speed.widths]
         return record
 
 
@@ -144,7 +153,8 @@ def count_report(traces: Trace | Iterable[Trace], deployment: Deployment | None 
             "The draft chose its tokens without chance (one-hot), so there is no q to compare with acceptance."
         )
     seen.rates = [DepthCounts(x.tested, x.accepted, x.first) for x in tally.depths]
-    tried, curve, more = advice(head, seen, deployment)
+    tried, speeds, more = advice(head, seen, deployment)
+    curve = speeds.lengths
     speed = tally.tokens / tally.wall * 1e6 if tally.wall else 0.0
     deep = min(max(x.depth for x in seen.cycles), len(curve) - 1)
     modelled = curve[deep].tokens / curve[deep].step_us * 1e6 if curve and deployment is None else None
@@ -179,7 +189,7 @@ def count_report(traces: Trace | Iterable[Trace], deployment: Deployment | None 
         again=tally.again,
         spent={name: us / tally.wall if tally.wall else 0.0 for name, us in tally.spent.items()},
         advice=tried,
-        curve=curve,
+        speed=speeds,
         clock=speed / modelled if modelled else None,
         payoff=drafting_payoff(head, seen) if deployment is None else "",
         deployment="" if deployment is None else deployment.words,

@@ -19,9 +19,18 @@ from decodescope.engine.trace import Header
 SEEN = 20  # passes of one size needed for their median to count as measured
 
 
+class CutTree(NamedTuple):
+    """A draft without the guesses behind the first few of each place: its nodes, its depth, and its accepted tokens."""
+
+    nodes: int
+    depth: int
+    path: int
+
+
 class StepCost(NamedTuple):
     """One step, as far as its cost depends on the draft. depth: of the draft, 0 without one; nodes: per level, from 1
-    passes: whether the draft took its own forward passes;  path: accepted tokens;  rows: read by the target"""
+    passes: whether the draft took its own forward passes;  path: accepted tokens;  rows: read by the target
+    widths: the draft with at most 1, 2, ... guesses at a place, until it is whole; empty without a draft"""
 
     depth: int
     nodes: tuple[int, ...]
@@ -31,6 +40,7 @@ class StepCost(NamedTuple):
     draft_us: float
     verify_us: float
     rest_us: float
+    widths: tuple[CutTree, ...] = ()
 
 
 class DepthCounts(NamedTuple):

@@ -71,6 +71,7 @@ def tables(report: AcceptanceReport) -> list[ReportTable]:
         _bin_table(report),
     ]
     whole += [_confusion_table(report), _time_table(report), _advice_table(report), _speed_table(report)]
+    whole.append(_width_table(report))
     return [x for x in whole if x is not None and x.rows]
 
 
@@ -216,19 +217,53 @@ def _advice_table(report: AcceptanceReport) -> ReportTable:
     granted = [f"{x.name[:1].upper()}{x.name[1:]}: {x.why}." for x in advice]
     head = ("try", "times as fast", "tokens a step", "ms a step", "option")
     below = [f"Taken for granted. {granted[0]}", *granted[1:]] if granted else []
-    return ReportTable("What to try", about, head, rows, _relative_to_largest(x.gain for x in advice), below)
+    return ReportTable("What to try", about, head, rows, relative_to_largest(x.gain for x in advice), below)
 
 
 def _speed_table(report: AcceptanceReport) -> ReportTable:
     about = (
-        "Drafts that end at this depth; 0 is plain decoding. Behind the deepest draft seen it is carried on."
+        "Drafts that end at this depth; 0 is plain decoding. Behind the deepest draft seen it is carried on. always right: the "
+        "speed over plain decoding of a chain as long that is never rejected."
     )
     rows = [
-        (str(x.length), f"{x.tokens:.2f}", f"{x.step_us / 1000:.2f}", f"{x.gain:.2f}") for x in report.curve
+        (
+            str(x.length),
+            f"{x.tokens:.2f}",
+            f"{x.step_us / 1000:.2f}",
+            f"{x.gain:.2f}",
+            f"{x.over_plain:.2f}",
+            f"{x.perfect:.2f}",
+        )
+        for x in report.curve
     ]
-    head = ("depth of the draft", "tokens a step", "ms a step", "times as fast")
+    head = (
+        "depth of the draft",
+        "tokens a step",
+        "ms a step",
+        "times as fast",
+        "over plain",
+        "always right",
+    )
+    bars = relative_to_largest(x.over_plain for x in report.curve)
+    return ReportTable("Speed by length", about, head, rows, bars, report.speed.sentences)
+
+
+def _width_table(report: AcceptanceReport) -> ReportTable:
+    about = "The recorded trees without the later guesses of each place; deeper and other guesses stay as they were."
+    widths = report.speed.widths
+    rows = [
+        (
+            str(x.width),
+            f"{x.nodes:.1f}",
+            f"{x.tokens:.2f}",
+            f"{x.step_us / 1000:.2f}",
+            f"{x.over_plain:.2f}",
+        )
+        for x in widths
+    ]
+    head = ("guesses at a place", "nodes", "tokens a step", "ms a step", "over plain")
     return ReportTable(
-        "Speed by length", about, head, rows, _relative_to_largest(x.gain for x in report.curve)
+        "Speed by tree width", about, head, rows, relative_to_largest(x.over_plain for x in widths)
     )
 
 
@@ -244,7 +279,7 @@ def _format_tested_share(one: AcceptanceCount) -> str:
     return "–" if one.share is None else format_percent(one.share) + (" (few)" if one.tested < FEW else "")
 
 
-def _relative_to_largest(values: Iterable[float]) -> list[float]:
+def relative_to_largest(values: Iterable[float]) -> list[float]:
     """As shares of the largest."""
     numbers = list(values)
     most = max(numbers, default=0.0)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from decodescope.engine.core.roles import WHOLE
+from decodescope.engine.core.tree import depths
 from decodescope.engine.trace import Header, Step, Trace, TraceError
 from decodescope.engine.trace.encoding.forks import fork_legs
 from decodescope.engine.trace.query.facts import StepFacts
 from decodescope.engine.trace.records.auxiliary_nodes import drafted_depths as levels_of
+from decodescope.engine.trace.records.auxiliary_nodes import drafted_nodes
 from decodescope.engine.trace.records.parts import part_description
 from decodescope.engine.trace.records.phases import is_deciding_pass
 from decodescope.engine.trace.records.pieces import join
@@ -22,7 +25,7 @@ from decodescope.lab.formatting.tokens import visible_token
 
 from .advice import simulate_prompt_lookup
 from .rejections import LISTED, Rejection
-from .step_clock import AdviceData, StepCost
+from .step_clock import AdviceData, CutTree, StepCost
 
 ENTROPY = (0.05, 0.2, 0.5, 1.0, 2.0, 3.0)  # nats; the bins are between them
 BINS = 10  # of q
@@ -40,12 +43,22 @@ NONE: Count = (0.0, 0.0)
 _ORDINALS = {0: "1st", 1: "2nd", 2: "3rd"}
 
 
+class TextStep(NamedTuple):
+    """A step in a run's text. at: tokens of the text before it;  nodes: of its draft, by level;  path: accepted tokens"""
+
+    at: int
+    nodes: tuple[int, ...]
+    path: int
+
+
 @dataclass(frozen=True)
 class RunCounts:
-    """The counts of one run. prompt: its ids"""
+    """The counts of one run. prompt, text: ids of its prompt, and of what came;  steps: those that are counted"""
 
     prompt: tuple[int, ...]
     counts: dict[Figure, Count]
+    text: tuple[int, ...] = ()
+    steps: tuple[TextStep, ...] = ()
 
 
 @dataclass
@@ -149,12 +162,14 @@ class DraftTally:
         read = len(text)
         parts = fork_legs(head)
         left = 0
+        placed: list[TextStep] = []
         counted = self.counts()
         self.kept = []
         for step in trace.steps:
             part = [x for x in parts if x.first <= step.step][-1]
             if part.method == head.method and not (part.forced and part.first == step.step):
                 self.count_step(trace, step, text)
+                placed.append(_place_step(step, len(text) - read))
             else:
                 left += 1
             text += step.emitted
@@ -171,7 +186,7 @@ class DraftTally:
         self.templated += head.chat
         self.lengths += [sum(self.kept) / len(self.kept)] if self.kept else []
         own = {of: _subtract_counts(count, counted.get(of, NONE)) for of, count in self.counts().items()}
-        self.by_run.append(RunCounts(tuple(head.prompt.tolist()), own))
+        self.by_run.append(RunCounts(tuple(head.prompt.tolist()), own, tuple(text[read:]), tuple(placed)))
         self.begins.append(" ".join(join(head.prompt[:BEGINS].tolist(), trace.pieces).split())[:SHOWN])
 
     def counts(self) -> dict[Figure, Count]:
@@ -210,9 +225,18 @@ class DraftTally:
         own = any(p.phase == "draft" or p.lane != "target" for p in step.passes)
         nodes = tuple(levels.count(k) for k in range(1, deep + 1))
         path = len(step.path or [])
+        places = list(path_places(step, trace.header))
         self.seen.cycles.append(
             StepCost(
-                deep, nodes, path, rows, own, step.draft_us, step.verify_us, rest_us=rest + step.policy_us
+                depth=deep,
+                nodes=nodes,
+                path=path,
+                rows=rows,
+                passes=own,
+                draft_us=step.draft_us,
+                verify_us=step.verify_us,
+                rest_us=rest + step.policy_us,
+                widths=tuple(_cut_by_width(step, places)),
             )
         )
         self.seen.held.append(step.n)
@@ -225,7 +249,7 @@ class DraftTally:
             self.depths[k].offered += 1
             self.depths[k].nodes += nodes[k]
         refused = False
-        for place in path_places(step, trace.header):
+        for place in places:
             refused = not place.passed
             self.count_place(trace, step, place, text)
         self.fates["refused" if refused else "whole"] += 1
@@ -295,6 +319,32 @@ class DraftTally:
             return
         self.pairs[pair] += 1
         self.examples.setdefault(pair, (before[-SHOWN:], self.runs, step.step))
+
+
+def _place_step(step: Step, at: int) -> TextStep:
+    """A step in the text of its run. Of a draft that the end of the text cut, the tokens that are in the text were accepted."""
+    levels = levels_of(step.draft)
+    path = min(step.accepted, len(step.emitted) - (step.extra is not None))
+    return TextStep(at, tuple(levels.count(k) for k in range(1, max(levels, default=0) + 1)), path)
+
+
+def _cut_by_width(step: Step, places: Sequence[PathPlace]) -> Iterator[CutTree]:
+    """The draft of a step with at most 1, 2, ... guesses at a place, until it is whole."""
+    if step.draft is None:
+        return
+    # auxiliary nodes, which are never tried, take no turn
+    drafted, parents = set(drafted_nodes(step.draft)), step.draft.parents
+    turns: Counter[int] = Counter()
+    needed: list[int] = []  # for each node, the largest turn among it and those above it, from 1
+    for node, parent in enumerate(parents):
+        turns[parent] += node in drafted
+        needed.append(max(turns[parent], needed[parent] if parent >= 0 else 1))
+    deep = depths(parents)
+    winners = [next((x.rank + 1 for x in place.guesses if x.ok), None) for place in places]
+    for width in range(1, max(needed, default=0) + 1):
+        kept = [i for i in drafted if needed[i] <= width]
+        path = next((k for k, turn in enumerate(winners) if turn is None or turn > width), len(winners))
+        yield CutTree(len(kept), max((deep[i] for i in kept), default=0), path)
 
 
 def _subtract_counts(count: Count, before: Count) -> Count:

@@ -6,6 +6,7 @@ import { current, fragment } from "./shared/address.js";
 import { createNotice } from "./shared/notice.js";
 import { batch } from "./report/batch.js";
 import { reportComparison } from "./report/comparison.js";
+import { speedChart } from "./report/speed_chart.js";
 import { rejections, table } from "./report/tables.js";
 
 const MOST = 128; // runs of one report
@@ -120,14 +121,17 @@ export function page(element) {
       if (shown !== mine) return;
       say("");
       const save = h("a", { class: "ds-button", href: "ds/report.html?runs=" + mine, download: "" }, "Save as HTML");
-      const places = rejections(answer, runs), changed = reportComparison(mine, others, {
+      const places = rejections(answer, runs), chart = speedChart(answer.speed.join(" "));
+      const changed = reportComparison(mine, others, {
         methods: () => methods,
         chosen: (one) => ((second = one), address()),
+        charted: (both) => chart.show(both || answer.chart),
       });
       out.replaceChildren(h("section", { class: "lead" }, answer.lead.map((words) => h("p", null, words)), save,
-        changed),
+        changed), chart.element,
         ...answer.tables.map((one) => table(one, answer.deaths, runs, places.show)), places.element || "",
         ...answer.notes.map((words) => h("p", { class: "quiet" }, words)));
+      if (!others) chart.show(answer.chart);
       if (current() === "report") address();
       if (jump) out.focus({ preventScroll: true }), out.scrollIntoView({ block: "start" });
     } catch (error) {

@@ -121,8 +121,8 @@ def test_charts_hold_the_counts_of_the_report() -> None:
     assert line == ([0, 1], [0, 1]) and dots == ([x.q for x in it.bins], [x.share for x in it.bins])
     assert mean[1] == [x.p for x in it.bins]
     assert sum(x.x[0] for x in report_figures.time(it).data) == pytest.approx(sum(it.spent.values()))
-    points = [pair for x, y in marks(report_figures.lengths(it)) for pair in zip(x, y, strict=True)]
-    assert points == [(x.length, x.gain) for x in it.curve]
+    points = [pair for x, y in marks(report_figures.lengths(it))[:2] for pair in zip(x, y, strict=True)]
+    assert points == [(x.length, x.over_plain) for x in it.curve]
 
 
 def test_drafts_without_chance_have_no_calibration() -> None:

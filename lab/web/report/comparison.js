@@ -5,8 +5,9 @@ import { ask, errorText } from "../runs/runs.js";
 import { table } from "./tables.js";
 
 /** The comparison under the report on `runs`, ids as the address has them. others: the runs of the second report,
- *  "" for none;  methods(): [[run, words, runs], ...];  chosen(others): another second report is shown, or none. */
-export function reportComparison(runs, others, { methods, chosen }) {
+ *  "" for none;  methods(): [[run, words, runs], ...];  chosen(others): another second report is shown, or none;
+ *  charted(chart): draw the chart of both, or null for that of the first alone. */
+export function reportComparison(runs, others, { methods, chosen, charted }) {
   const out = h("div", { class: "changes", role: "status" }),
     list = h("select", { "aria-label": "compare with the runs of" }, h("option", { value: "" }, "another method"));
   const offered = () => {
@@ -16,14 +17,16 @@ export function reportComparison(runs, others, { methods, chosen }) {
   };
   async function show(wanted) {
     out.replaceChildren(wanted ? "Counting…" : "");
-    if (!wanted) return;
+    if (!wanted) return charted(null);
     try {
-      const { leads, tables } = await ask(`ds/report/changes?runs=${runs}&others=${wanted}`);
+      const { leads, tables, chart } = await ask(`ds/report/changes?runs=${runs}&others=${wanted}`);
       if (list.value !== wanted) return;
       out.replaceChildren(h("div", { class: "leads" },
         leads.map((words, i) => h("p", null, h("b", null, ["First. ", "Second. "][i]), words.join(" ")))),
         ...tables.map((one) => table(one)));
+      charted(chart);
     } catch (error) {
+      charted(null);
       if (list.value === wanted) out.replaceChildren(h("p", { class: "ds-refusal" }, errorText(error)));
     }
   }

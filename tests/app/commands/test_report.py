@@ -192,6 +192,8 @@ def test_an_interrupt_reports_on_the_prompts_before_it(
 
 
 TIMED = {
+    "speed",
+    "widths",
     "tokens_per_s",
     "spent",
     "advice",

@@ -41,6 +41,11 @@ def test_the_tables_are_those_of_the_report_over_the_named_runs(play: RunService
     assert [(x["title"], x["rows"]) for x in found.json()["tables"]] == [
         (x.title, [*map(list, x.rows)]) for x in tables(due)
     ]
+    chart = found.json()["chart"]
+    light, dark = (chart[x]["layout"]["paper_bgcolor"] for x in ("light", "dark"))
+    assert (light, dark) == ("#ffffff", "#14171c") and "Best length" in found.json()["speed"][0]
+    script = client.get("/" + chart["library"])
+    assert script.headers["content-type"].startswith("text/javascript") and len(script.content) > 1e6
     page = client.get("/ds/report.html", params={"runs": channels[0].run})
     assert page.headers["content-disposition"] == 'attachment; filename="decodescope-report.html"'
     assert page.text.startswith("<!doctype html>") and "1 run of toy with toy" in page.text
@@ -115,8 +120,13 @@ def test_an_example_is_reported_and_saved(lab: Lab) -> None:
     group = page.locator(".group", has=page.locator(f"input[value='{example.run}']"))
     group.get_by_role("button", name="report on 1 run of draft model + temperature, ").click()
     page.wait_for_selector("#ds-page-report .out table")
-    due = tables(report(open_trace(example.path)))
+    made = report(open_trace(example.path))
+    due = tables(made)
+    page.wait_for_selector(".plot .main-svg")
+    drawn = page.evaluate("document.querySelector('.plot').data.map((x) => [x.name, [...x.y]])")
+    assert drawn[2] == ["always right", pytest.approx([x.perfect for x in made.curve])]
     assert page.locator("#ds-page-report .out h2").all_inner_texts() == [
+        "Speed by length, by the model",
         *(x.title for x in due),
         "Every rejection",
     ]
