@@ -46,8 +46,9 @@ def export_csv(trace: Trace) -> Iterator[str]:
     r is the probability under the distribution that they were drawn from. Numbers are written in full; missing values are
     empty.
 
-    p and r are of the distribution after the sampler, so 1 or 0 under a greedy one. p_model, entropy_nats: as in `frame`: the
-    model's probability before a greedy sampler, and the entropy before a greedy sampler, else after the sampler.
+    p and r are of the sampling distribution, after the sampler, so 1 or 0 under a greedy one. p_model is of the model
+    distribution, before the sampler; it is recorded under a greedy sampler. entropy_nats is that of the model distribution
+    under a greedy sampler, else that of the sampling distribution.
 
     Text is shown as on the page, with signs for spaces and line breaks, at most 40 characters; the token's id is exact. An
     apostrophe precedes a sign that a spreadsheet may take for the beginning of a formula.

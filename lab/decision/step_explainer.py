@@ -110,7 +110,7 @@ class StepExplainer:
             why.lines.append(ExplanationLine(words, sums))
         if ok:
             why.rows = distribution_rows(self.trace, self.step, self._parent_of(node))
-            why.rows_title = "Both distributions at this place"
+            why.rows_title = "Both sampling distributions at this place"
         else:
             self._add_residual(why, i)
         why.then = self._describe_next_trial(i)
@@ -202,11 +202,11 @@ class StepExplainer:
             why.lines.append(ExplanationLine(tests.format_sentence(i, telling.close, FORMS) or telling.close))
         place = tests.last_success - 1 if whole and not kept else self._parent_of(node)
         why.rows = distribution_rows(self.trace, self.step, place)
-        why.rows_title = "Both distributions at this place"
+        why.rows_title = "Both sampling distributions at this place"
         if bounded:
             why.rows_title = "The target's distribution at this place"
         elif whole and not kept:
-            why.rows_title = "Both distributions where the block ends"
+            why.rows_title = "Both sampling distributions where the block ends"
         why.then = self._describe_extra_token() if whole else self._describe_next_trial(i)
         return why
 
@@ -308,7 +308,7 @@ class StepExplainer:
         if ok and not kept:
             why.lines.append(ExplanationLine(also.spared))
         why.rows = distribution_rows(self.trace, self.step, self._parent_of(node), plain=u is None)
-        why.rows_title = "Both distributions at this place"
+        why.rows_title = "Both sampling distributions at this place"
         why.then = self._describe_next_trial(i)
         return why
 
@@ -323,7 +323,7 @@ class StepExplainer:
             )
         )
         why.rows = distribution_rows(self.trace, self.step, self._parent_of(node))
-        why.rows_title = "Both distributions at this place"
+        why.rows_title = "Both sampling distributions at this place"
         why.then = self._describe_next_trial(i)
         return why
 
@@ -374,7 +374,7 @@ class StepExplainer:
             )
         )
         why.rows = distribution_rows(self.trace, self.step, self._parent_of(node))
-        why.rows_title = "Both distributions at this place"
+        why.rows_title = "Both sampling distributions at this place"
         why.then = self._describe_next_trial(i)
         return why
 
@@ -464,7 +464,7 @@ class StepExplainer:
             why.lines.append(ExplanationLine(words + "the target's distribution."))
             left, total = residual_rows(self.trace, step, refused[-1])
             why.rows, why.rows_title = (
-                (left, "What was left") if left else (rows, "Both distributions at this place")
+                (left, "What was left") if left else (rows, "Both sampling distributions at this place")
             )
             if total is not None:
                 why.lines.append(
@@ -477,7 +477,7 @@ class StepExplainer:
             why.lines.append(
                 ExplanationLine(f"{ends} The token comes from {self.telling.left} the target's distribution.")
             )
-            why.rows, why.rows_title = rows, "Both distributions at this place"
+            why.rows, why.rows_title = rows, "Both sampling distributions at this place"
         elif x.origin == "bonus":
             words = "Every guess on the way was accepted. The same pass gave the target's distribution after the last one too, "
             why.lines.append(ExplanationLine(words + "so one more token is free."))

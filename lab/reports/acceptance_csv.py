@@ -16,6 +16,11 @@ def export_acceptance(report: AcceptanceReport, subset: str) -> Iterator[str]:
     all nodes;  num_accepted_tokens: those that stayed;  acceptance_length: tokens that a verified draft gives, the target's own
     included;  acceptance_at_pos_I: share of the drafts with an accepted token at position I, counted from 0.
 
+    Every column counts verdicts, so none depends on which distribution a record shows: a token was accepted by the target's
+    sampling distribution, the one after the sampler, which under a greedy sampler leaves one token. Probabilities by token, of
+    that distribution (p) and of the model distribution before the sampler (p_model), stand in the table of decisions
+    (`lab/decision/decision_csv.py`).
+
     Form: vllm-project/speculators, scripts/evaluate/perf_utils.py.
     """
     drafts = report.fates["whole"] + report.fates["refused"]

@@ -119,7 +119,7 @@ def _depth_table(report: AcceptanceReport) -> ReportTable:
 def _entropy_table(report: AcceptanceReport) -> ReportTable:
     about = (
         "How open the target's own distribution was at the place: 0 nats is one certain token, 1 about three equal ones. It is "
-        "the distribution before a greedy sampler, else the one after the sampler."
+        "the model distribution, before the sampler, under a greedy sampler, else the sampling distribution, after it."
     )
     tested = [x for x in report.entropy if x.tested]
     head, where = ("entropy, nats", "places", "accepted", "share"), [{"entropy": x.label} for x in tested]

@@ -291,6 +291,24 @@ def test_a_card_says_which_q_is_which_when_siblings_are_drawn_without_replacemen
     assert "The test's q is that of this draw" in drawn.text(".decision")
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("greedy", "model distribution, before the sampler"), ("chain", "sampling distribution, after")],
+)
+def test_a_card_names_the_distribution_whose_entropy_it_gives(drawn: Drawn, name: str, words: str) -> None:
+    trace = known(name)
+    one = next(x for x in trace.steps if x.trials and x.trials.ok[0] and x.tops is not None)
+    assert one.trials is not None and one.tops is not None
+    show(drawn, told(trace), one.step)
+    drawn.run("(step, node) => view.select({ step, node })", one.step, one.trials.node[0] + 1)
+    drawn.page.wait_for_function(
+        f"() => document.querySelector('.decision h3')?.innerText.includes({words!r})"
+    )
+    entropy = float(one.tops.entropy[[*one.tops.places].index(-1)])
+    shown = float(drawn.text(".decision h3").split("entropy of ")[1].split()[0])
+    assert shown == pytest.approx(entropy, abs=6e-4)
+
+
 @pytest.mark.nightly
 def test_nothing_left_is_never_and_not_less_than_one_of_a_hundred(drawn: Drawn) -> None:
     trace = known("copied")

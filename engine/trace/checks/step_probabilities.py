@@ -1,7 +1,8 @@
 """Shares: what a record holds of the distributions at a step's places: their entropy, and the model's own probabilities.
 
-`p` of a trial comes from the distribution after the sampler. Under a greedy sampler it is 1 or 0, and the record also holds
-the distribution before the sampler (`Tops`). Under another sampler it holds the one after the sampler alone.
+`p` of a trial comes from the sampling distribution, the one after the sampler. Under a greedy sampler it is 1 or 0, and the
+record also holds the model distribution, the one before the sampler (`Tops`). Under another sampler it holds the sampling
+distribution alone.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ class StepProbabilities:
         self.rows = {place: row for row, place in reversed([*enumerate(places)])}
 
     def entropy(self, place: int) -> float | None:
-        """Entropy in nats of the recorded distribution: before a greedy sampler, else after the sampler."""
+        """Entropy in nats: of the model distribution under a greedy sampler, else of the sampling distribution."""
         row = self.rows.get(place)
         return None if row is None or self.tops is None else float(self.tops.entropy[row])
 
     def model(self, place: int, token: int) -> float | None:
-        """The model's probability of `token` before the sampler. It is known under a greedy sampler, of the tokens that were
-        tried and of the likeliest."""
+        """The share of `token` in the model distribution. It is known under a greedy sampler, of the tokens that were tried
+        and of the likeliest."""
         row = self.rows.get(place)
         if row is None or self.tops is None or not self.greedy:
             return None

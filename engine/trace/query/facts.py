@@ -236,11 +236,11 @@ FACTS: dict[str, Fact] = {
         "text", "step", "The text that the step emitted.", 'text contains "the"', lambda f: f.text(f.step.emitted), "summary"
     ),
     "p": Fact(
-        "number", "node", "The target's probability of a tried token after the sampler: 1 or 0 under a greedy one.",
+        "number", "node", "A tried token's share in the target's sampling distribution, after the sampler: 1 or 0 if greedy.",
         "p < 0.01", lambda f: f.trial("p"),
     ),
     "p_model": Fact(
-        "number", "node", "The model's probability of the token before a greedy sampler; unknown under another one.",
+        "number", "node", "The token's share in the model distribution, before the sampler; recorded under a greedy one alone.",
         "p_model > 0.3 and first reject", lambda f: list(map(f.probabilities.model, f.parents, f.tokens)),
     ),
     "q": Fact(
@@ -281,12 +281,12 @@ FACTS: dict[str, Fact] = {
     "entropy": Fact(
         "number",
         "node",
-        "Of the target's distribution at the node's place, in nats: before a greedy sampler, else after the sampler.",
+        "In nats, at the node's place: of the model distribution under a greedy sampler, else of the sampling distribution.",
         "entropy > 2",
         lambda f: list(map(f.probabilities.entropy, f.parents)),
     ),
     "kl": Fact(
-        "number", "node", "KL(p‖q) at the node's place, in nats, from the tokens shown: at least.", "kl > 1",
+        "number", "node", "KL(p‖q) of both sampling distributions there, in nats, from the tokens shown: at least.", "kl > 1",
         lambda f: f.distribution_column(_kl),
     ),
     "overlap": Fact(

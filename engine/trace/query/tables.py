@@ -25,9 +25,9 @@ def frame(given: Any, table: Table = "steps") -> DataFrame:
 
     The columns' names include units. Step -1 is the reading of the prompt; a field that was not recorded is missing.
 
-    In "decisions", `p` and `r` come from the distribution after the sampler: under a greedy sampler they are 1 or 0. There
-    `p_model` is the model's own probability of the token, before the sampler; under another sampler it was not recorded.
-    `entropy_nats` is that of the model's distribution under a greedy sampler, and that of `p` under another one.
+    In "decisions", `p` and `r` come from the sampling distribution, after the sampler: under a greedy sampler they are 1 or 0.
+    There `p_model` comes from the model distribution, before the sampler; under another sampler it was not recorded.
+    `entropy_nats` is that of the model distribution under a greedy sampler, else that of the sampling distribution.
     """
     require("notebooks", "frame", ("pandas",))
     import pandas

@@ -199,9 +199,9 @@ class DraftTree:
 class Trials:
     """The acceptance tests of one step, as columns, in the order in which they were made.
 
-    p: the target's probability of the node's token after the sampler, 1 or 0 under a greedy one (`Tops` then has the one before
-    it); r: what was left of it after earlier siblings were rejected; q: the proposal's; u: the uniform (None: no draw was
-    needed); threshold: what u had to stay below, or the rule's own bound
+    p: the target's probability of the node's token in the sampling distribution, after the sampler: 1 or 0 under a greedy one
+    (`Tops` then has the model distribution, before the sampler); r: what was left of it after earlier siblings were rejected;
+    q: the proposal's; u: the uniform (None: no draw was needed); threshold: what u had to stay below, or the rule's own bound
     num, den: the numbers that decided: ok is exactly `u * den < num`, in doubles, or, without a draw, `den < num`. A num that
               is not
     recorded is r, a den that is not recorded q; without a draw and a den ok is `0 < num`
@@ -240,9 +240,10 @@ class Tops:
 
     places: int32 [P]; -1 the root, else the node reached
     ids:    int32 [P, K]; the union of the top tokens of p and q and of the tokens tried; -1 pads
-    p, q:   float32 [P, K]; p before a greedy sampler, else after the sampler; q is 0 where nothing was proposed by chance
+    p, q:   float32 [P, K]; p under a greedy sampler of the model distribution, before the sampler, else of the sampling
+            distribution, after it; q is 0 where nothing was proposed by chance
     rest:   float32 [P, 3]; over all other tokens the sums of p, q and max(0, p - q)
-    entropy: float32 [P]; of p, in nats
+    entropy: float32 [P]; of the distribution of p here, in nats: under a greedy sampler not the one of p in `Trials`
     """
 
     places: np.ndarray

@@ -67,7 +67,11 @@ function rightSide(context, store, step, decided, half) {
     const title = residual ? (OWN.has(decided.status) ? "What was left" : "Residual distribution")
       : decided.laws.drawn ? "Both distributions at this place"
       : decided.form === "greedy" ? "The target's distribution before the sampler" : "The target's distribution here";
-    const note = !residual ? ""
+    // a record has the distribution before a greedy sampler, which leaves one token, and else the one after the sampler
+    const before = (step.sampler ?? store.head.parts?.sampler)?.greedy,
+      known = `${before ? "model distribution, before" : "sampling distribution, after"} the sampler; `
+        + `p has an entropy of ${prob(decided.laws.entropy)} nats`;
+    const note = !residual ? known
       : chance ? "p without what was rejected"
       : decided.laws.total === null ? ""
       : `∝ max(0, ${decided.numbers.some((n) => n[1] === "r(x)") ? "r" : "p"} − q), `
