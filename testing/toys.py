@@ -145,6 +145,7 @@ SHAPES = {
     "past_future": dict(rank=3),
     "ntk_attention": dict(),
     "compress_then_prompt": dict(tokens=3),
+    "coprocessor": dict(tokens=4, rank=2),
     "block_transformer": dict(vocab=13, block_length=4, layers=2, n_heads=4, head_dim=8, d_ff=16),
 }
 

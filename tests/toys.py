@@ -363,6 +363,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "cot_influx": [dict(), dict(keep_rate=0.3, keep_instruction=True, whole_examples=True)],
     "gemfilter": [dict(prompt_budget=6, kernel=3), dict(prompt_budget=10, layer=2)],
     "compress_then_prompt": [dict(), dict(use_soft_tokens=False)],
+    "coprocessor": [dict(), dict(latent_tokens=2)],
     "fast_cot": [dict(preview_tokens=5, iterations=2), dict(preview_tokens=3, iterations=1, tail_tokens=3)],
     "ntk_attention": [dict(), dict(strength=0.0)],
     "gear": [

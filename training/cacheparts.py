@@ -3,6 +3,7 @@
     python -m decodescope.training.cacheparts ntk_attention --within 10
     python -m decodescope.training.cacheparts compress_then_prompt --within 10 --threads 2
     python -m decodescope.training.cacheparts duo_attention --within 10
+    python -m decodescope.training.cacheparts coprocessor --within 10
 
 The model stays as it is; only the part learns, by Adam, from the training text (corpus.py makes that first), with products in
 bfloat16. The rate falls by the share of the minutes that have passed, so training ends in time on any machine, and a slower one
@@ -28,6 +29,7 @@ from decodescope.engine.model.heads.base import Head
 from decodescope.engine.model.heads.files import write_head
 from decodescope.engine.training.optimizers import rate
 
+from .coprocessor import CoprocessorPart
 from .head_gates import GatesPart
 from .heads import MODELS, load_weights
 from .net import Net
@@ -73,6 +75,7 @@ PARTS: dict[str, Callable[[Net, int], CachePart]] = {
     "ntk_attention": PrefixPart,
     "compress_then_prompt": SoftPromptPart,
     "duo_attention": GatesPart,
+    "coprocessor": CoprocessorPart,
 }
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from decodescope.engine.core.prefix import common_prefix
 from decodescope.engine.core.probe import Needs, Probe
-from decodescope.engine.model.attention.extra_kv import ExtraEmbeds
+from decodescope.engine.model.attention.extra_kv import ExtraEmbeds, Kind
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.executor import Executor, catch_device_faults, not_finite_reason
 from decodescope.engine.model.forward.feed import Feed
@@ -33,6 +34,19 @@ from ..values.vocabulary_map import TranslatedText
 from .adaptive_depth import AdaptiveDepth, FlushDepth
 from .kv_compression import KVCompression
 from .policy import CHUNK, CachePolicy
+
+
+@dataclass(frozen=True)
+class ComputedEmbeds:
+    """Like `ExtraEmbeds`, but computed from the cache of the text before them, once a lane has read it.
+
+    compute: called with the lane, once it has read `at` tokens; returns float [S, d_model] and leaves no pending rows
+    """
+
+    compute: Callable[[Lane], Tensor]
+    kind: Kind
+    at: int
+    origin: str = ""
 
 
 class Lane:
@@ -82,7 +96,7 @@ class Lane:
             store=self.kv_compression.store,
         )
         self.tokens: list[int] = []
-        self.vectors: Sequence[ExtraEmbeds] = ()
+        self.vectors: Sequence[ExtraEmbeds | ComputedEmbeds] = ()
         self.probe: Probe | None = None
         self.best: list[int] = []
         self.passes: list[Pass] = []
@@ -505,9 +519,10 @@ class Lane:
         for x in self.vectors[known:]:
             if x.at > at:
                 return
-            rows = torch.ones(len(x.rows), dtype=torch.bool, device=self.decoder.device)
-            feed = Feed.causal_chain([0] * len(x.rows), x.at, self.decoder.device, logits="last")
-            feed.embeds = x.rows[None].to(self.decoder.device)
+            vectors = x.rows if isinstance(x, ExtraEmbeds) else x.compute(self)
+            rows = torch.ones(len(vectors), dtype=torch.bool, device=self.decoder.device)
+            feed = Feed.causal_chain([0] * len(vectors), x.at, self.decoder.device, logits="last")
+            feed.embeds = vectors[None].to(self.decoder.device)
             feed.embed_rows = rows
             feed.shift = self.cache.extra_entries
             held, start = self.cache.lengths(), self.executor.mark()

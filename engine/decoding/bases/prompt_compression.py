@@ -14,7 +14,7 @@ from decodescope.engine.model.attention.extra_kv import ExtraEmbeds, ExtraState
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.trace.records.events import Cut, Pass, Piece
 
-from .lane import Lane, temporary_lane
+from .lane import ComputedEmbeds, Lane, temporary_lane
 
 SCORES = 1 << 16  # tokens of a prompt whose scores a trace keeps
 LEAST_KEPT = 16  # minimum tokens from a share of a short prompt
@@ -95,7 +95,7 @@ class PromptCompression(Component):
         """The part of the prompt that the target reads, always with the last token; None: all of it."""
         return None
 
-    def vectors(self, reading: UnreadPrompt) -> Sequence[ExtraEmbeds]:
+    def vectors(self, reading: UnreadPrompt) -> Sequence[ExtraEmbeds | ComputedEmbeds]:
         """The vectors inserted into the text that the target reads, in text order; called after `cut`."""
         return ()
 

@@ -21,6 +21,7 @@ from ..checkpoint.weights import CheckpointTensors
 from .base import Head, RotaryPart
 from .block_transformer import BlockDecoder
 from .color import SentenceScorer
+from .coprocessor import Coprocessor
 from .correctness import CorrectnessHead
 from .cot_influx import ShotPolicies
 from .drafting.attention import THETA
@@ -74,7 +75,7 @@ OTHERS: dict[str, type[Head]] = {
 # rows of the target's own pass, by slot_tokens.py
 SLOTTED: dict[str, type[Head]] = {x.kind: x for x in (LookAheadTokensNet, MaskTokens)}
 # of the KV cache, by cacheparts.py
-CACHE: dict[str, type[Head]] = {x.kind: x for x in (PrefixState, SoftPrompt, DuoAttentionGates)}
+CACHE: dict[str, type[Head]] = {x.kind: x for x in (PrefixState, SoftPrompt, DuoAttentionGates, Coprocessor)}
 NETS = HEADS | OTHERS | SLOTTED | GATES | CACHE
 LARGEST = 1 << 16  # of any size in a config
 MOST_HEADS = 16
