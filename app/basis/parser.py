@@ -500,6 +500,18 @@ def _add_fork_options(sub: Parser) -> None:
     _add_weights_option(sub)
     _add_model_options(sub, "its draft model, or one for the change (default: by the name in the trace)")
     _add_head_options(sub)
+    sub.add_argument(
+        "--then-draft",
+        metavar="M",
+        help="the draft model from that step on, of the same sizes as the run's: a repaired one",
+    )
+    sub.add_argument(
+        "--then-head",
+        action="append",
+        type=name_and_path,
+        metavar="NAME=PATH",
+        help="draft heads of that kind from that step on; repeatable",
+    )
     _add_part_options(sub)
     sub.add_argument(
         "--device",

@@ -12,7 +12,7 @@ from decodescope.engine.core.calibration import MARK, CalibratedValue
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import TARGET, role_option
 
-from .shared.output import load_model, print_json
+from .shared.output import load_model, print_json, print_note
 from .shared.run import further_models, head_folders, new_trace_path, parse_parts, run_session
 
 if TYPE_CHECKING:
@@ -71,12 +71,14 @@ def fork(args: argparse.Namespace) -> int:
     target = new_trace_path(args.trace)
     from decodescope.engine.session.replay.fork import Fork
     from decodescope.engine.trace import open_trace
+    from decodescope.engine.trace.encoding.forks import header_at
 
     with closing(open_trace(args.file)) as recorded:
         header, steps = recorded.header, list(recorded.steps[: args.step + 1])
     change = _parse_change(args, header)
     method = _fork_method(header, args.step, change)
-    model, drafts = _load_models(args, header, method)
+    model, drafts = _load_models(args, header_at(header, max(args.step - 1, 0)), method)
+    instead = _load_replacements(args, header, model)
     forced = {node - 1: ok for node, ok in args.force}
     if len(forced) < len(args.force):
         twice = next(node for i, (node, _) in enumerate(args.force) if node in [x for x, _ in args.force[:i]])
@@ -85,7 +87,8 @@ def fork(args: argparse.Namespace) -> int:
         "method": method,
         "forced": forced,
         "name": args.name,
-        "change": _change_record(change),
+        "change": _change_record(change) | _name_replacements(args),
+        "instead": instead,
     }
     if args.threads is not None:
         choose_threads(args, model)
@@ -100,6 +103,27 @@ def fork(args: argparse.Namespace) -> int:
         **more,
     )
     return run_session(session, model, target, args.json)
+
+
+def _load_replacements(args: argparse.Namespace, header: Header, model: Model) -> dict[str, Model]:
+    """The models that take the place of the run's from the step on, by role."""
+    from decodescope.engine.session.load import exchange_heads
+
+    instead: dict[str, Model] = {}
+    if args.then_draft:
+        instead["draft"] = load_model(args.then_draft, header.dtype_of("draft"), args.device)
+    if heads := head_folders(args, "then_head"):
+        instead[TARGET] = exchange_heads(model, heads, args.allow_pickle)
+        for text in instead[TARGET].remarks:
+            print_note(f"Note: {text}")
+    return instead
+
+
+def _name_replacements(args: argparse.Namespace) -> dict[str, Any]:
+    """The same for the record of the change."""
+    names = {"draft": args.then_draft} if args.then_draft else {}
+    names |= {kind: str(path) for kind, path in head_folders(args, "then_head").items()}
+    return {"instead": names} if names else {}
 
 
 def _parse_change(args: argparse.Namespace, header: Header) -> dict[str, Any]:

@@ -80,6 +80,7 @@ from decodescope.engine.model.heads.base import Head
 from decodescope.engine.model.heads.files import (
     GATES,
     find_head_folders,
+    read_head,
     read_heads,
     split_settings,
     unknown_head_remarks,
@@ -243,6 +244,24 @@ def load(
         remarks,
         held,
     )
+
+
+def exchange_heads(model: Model, heads: Mapping[str, Path], allow_pickle: bool = False) -> Model:
+    """The same model, with shared weights, and the draft heads in these folders, by kind, in the place of its own.
+
+    Raises LoadError for heads that are damaged or made for another model.
+    """
+    old = model.decoder
+    nets = {
+        kind: read_head(find_head(x), model.spec, kind, old.dtype, old.device, allow_pickle, old.embed)
+        for kind, x in heads.items()
+    }
+    spec = replace(model.spec, heads=tuple(dict.fromkeys((*model.spec.heads, *nets))))
+    decoder = copy.copy(old)
+    decoder.spec, decoder.heads = spec, {**old.heads, **nets}
+    remarks = [x for net in nets.values() for x in net.remarks]
+    remarks += _foreign_head_remarks(nets, model.path, model.name)
+    return replace(model, spec=spec, decoder=decoder, remarks=remarks)
 
 
 def _held_model(model: Any, tokenizer: Any) -> InMemoryModel | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +11,13 @@ import torch
 import toys
 from masked import Masked, hitters
 
+from decodescope.engine import Session
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.session.method import MethodError
 from decodescope.engine.session.replay.forcing import forced_path
 from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.trace import Step, Trace, check, open_trace
-from decodescope.engine.trace.encoding.forks import fork_legs, header_at, method_at
+from decodescope.engine.trace.encoding.forks import fork_legs, header_at, method_at, reread_steps
 from decodescope.engine.trace.records.parts import part_description
 from decodescope.lab.wire.messages import build_wire
 
@@ -336,6 +338,71 @@ def test_another_model_or_another_past_is_refused() -> None:
     with pytest.raises(EngineFault, match="Step 2 came out otherwise"):
         [*made.stream()]
     assert made.end.reason == "bad_input" and len(made.sink.steps) == 2, "what is not the run is not kept"
+
+
+def test_a_fork_goes_on_with_another_draft_as_a_run_with_it_does() -> None:
+    """The text up to the step was drafted by the run's own; from there on every draft is the other one's."""
+    parts = dict(drafter=("draft_model", dict(max_draft_tokens=3)))
+    big, _ = toys.pair()
+    repaired = toys.noisy_decoder(big.decoder, 0.01, seed=9)
+    other = replace(toys.model(repaired), fingerprint="1" * 16)
+    run = base(**parts)
+    made = forked(run, instead={"draft": other})
+    begun = len(run.header.prompt) + sum(len(x.emitted) for x in run.sink.steps[:AT])
+    alone = Session(
+        big, toys.method(**parts), run.tokens[:begun], models={"draft": other},
+        max_new_tokens=len(run.tokens) - begun, stop_tokens=(),
+    )  # fmt: skip
+    later = [(x.emitted, x.draft.tokens) for x in toys.finish_session(alone).sink.steps]
+    assert [(x.emitted, x.draft.tokens) for x in made.sink.steps[AT:]] == later
+    assert made.tokens == run.tokens, "greedy: the target's text"
+    assert len(made.sink.steps) < len(run.sink.steps), "the guard: the other draft is better"
+    assert made.header.lanes["draft"]["fingerprint"] == other.fingerprint and check(made.sink).ok
+    assert header_at(made.header, AT - 1).lanes == run.header.lanes and reread_steps(made.header) == {AT}
+    again = forked(made, AT)
+    assert again.tokens == run.tokens and again.header.lanes == run.header.lanes, "forked before the change"
+    with pytest.raises(MethodError, match="took another draft before step 6"):
+        forked(made, AT + 1)
+
+
+def test_a_fork_goes_on_with_another_head() -> None:
+    parts = dict(drafter=("eagle", dict(nodes=4)))
+    run = base(**parts)
+    big, _ = toys.pair()
+    decoder, head = copy.copy(big.decoder), big.decoder.heads["eagle"]
+    noise = torch.Generator().manual_seed(1)
+    tensors = {
+        name: x * torch.rand(x.shape, generator=noise, dtype=x.dtype) for name, x in head.tensors().items()
+    }
+    decoder.heads = {**decoder.heads, "eagle": head.with_tensors(tensors)}
+    made = forked(run, instead={"target": replace(big, decoder=decoder)})
+    ours, theirs = ([s.draft and s.draft.tokens for s in x.sink.steps] for x in (made, run))
+    assert (
+        ours[:AT] == theirs[:AT]
+        and ours[AT] != theirs[AT]
+        and made.tokens == run.tokens
+        and check(made.sink).ok
+    )
+
+
+@pytest.mark.parametrize(
+    ("instead", "says"),
+    [
+        ({"draft2": "small"}, "reads no draft2 model"),
+        ({"draft": "wide"}, "has d_ff = 40, the run's draft model 64"),
+        ({"draft": "single"}, "loaded in float32: load it in float64"),
+        ({"target": "small"}, "Only the target's heads can be others"),
+    ],
+)
+def test_a_model_that_cannot_take_the_place_is_refused(instead: dict[str, str], says: str) -> None:
+    _, small = toys.pair()
+    models = {
+        "small": replace(small, fingerprint="1" * 16),
+        "wide": toys.model(toys.decoder(replace(small.spec, d_ff=40), 3)),
+        "single": toys.model(small.decoder.to(torch.float32)),
+    }
+    with pytest.raises(MethodError, match=says):
+        forked(base(), instead={role: models[name] for role, name in instead.items()})
 
 
 def test_forced_verdicts_must_agree() -> None:

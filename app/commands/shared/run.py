@@ -371,10 +371,10 @@ def further_models(args: argparse.Namespace) -> dict[str, str]:
     return names
 
 
-def head_folders(args: argparse.Namespace) -> dict[str, Path]:
-    """Kind -> folder of the heads that are given in addition to those in the target's folder."""
+def head_folders(args: argparse.Namespace, option: str = "head") -> dict[str, Path]:
+    """Kind -> folder of the heads that an option gives. Raises Refusal for a kind that is given twice."""
     folders: dict[str, Path] = {}
-    for kind, folder in args.head or ():
+    for kind, folder in getattr(args, option) or ():
         if kind in folders:
             raise Refusal(f"The heads {kind} are given twice, {folders[kind]} and {folder}: give them once.")
         folders[kind] = folder

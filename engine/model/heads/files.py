@@ -210,9 +210,22 @@ def read_heads(
             raise LoadError(
                 f"{path} is a link that leads out of the model's folder; copy the heads into it instead."
             )
-        head = load_head(path, spec, kind, allow_pickle).copy_to(dtype=dtype, device=device)
-        heads[kind] = (head if embed is None else head.share_embedding(embed, str(path))).pack_weights()
+        heads[kind] = read_head(path, spec, kind, dtype, device, allow_pickle, embed)
     return heads
+
+
+def read_head(
+    path: Path,
+    spec: ModelSpec,
+    kind: str,
+    dtype: torch.dtype,
+    device: torch.device,
+    allow_pickle: bool = False,
+    embed: Tensor | None = None,
+) -> Head:
+    """The net of one heads folder, ready to decode; the arguments as for `read_heads`. Raises LoadError."""
+    head = load_head(path, spec, kind, allow_pickle).copy_to(dtype=dtype, device=device)
+    return (head if embed is None else head.share_embedding(embed, str(path))).pack_weights()
 
 
 def load_head(folder: Path, spec: ModelSpec, wished: str, allow_pickle: bool = False) -> Head:

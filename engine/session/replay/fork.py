@@ -13,7 +13,7 @@ from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.model.heads.base import Head
 from decodescope.engine.model.heads.files import head_fingerprint
 from decodescope.engine.trace.details.declarations import merge_forms
-from decodescope.engine.trace.encoding.forks import ANEW, ForkLeg, fork_legs, fork_record
+from decodescope.engine.trace.encoding.forks import ANEW, ForkLeg, fork_legs, fork_record, replace_models
 from decodescope.engine.trace.query.causes import causes_of
 from decodescope.engine.trace.records.events import Header, Level, Step
 from decodescope.engine.trace.records.parts import part_description
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from ..load import Model
 
 
+# of a draft model: what a trace's costs are counted from
+SIZES = ("n_layers", "d_model", "n_heads", "n_kv_heads", "head_dim", "d_ff", "vocab")
+
+
 class Fork(Session):
     """A session that repeats the run of `header` up to `step`, then goes on with a change.
 
@@ -36,6 +40,8 @@ class Fork(Session):
 
     steps:  of the recorded run, at least those before `step`
     forced: node -> whether it is accepted, for the step `step`;  story: the header's description of the change, `fork`
+    instead: role -> the model that takes the place of the run's from `step` on: a draft model of the same sizes, or as the
+    target the same one with other heads
 
     The trace is complete: its first steps are those of the run, and its header's `fork` says where it leaves the run. An
     unchanged part of the method keeps its state, with what it has learnt; a changed part begins there. If strategy, drafter,
@@ -54,6 +60,7 @@ class Fork(Session):
         step: int,
         *,
         models: Mapping[str, Model] | None = None,
+        instead: Mapping[str, Model] | None = None,
         method: Method | None = None,
         seed: int | None = None,
         max_new_tokens: int | None = None,
@@ -70,7 +77,14 @@ class Fork(Session):
         first, *later = (leg for leg in fork_legs(header) if leg.first < step or leg.first == 0)
         last = _last_leg(header, step, method, seed, max_new_tokens, forced)
         began = Method.from_record(first.method)
-        check_same_models(header, {"target": model, **(models or {})}, began.lanes)
+        run = replace_models(header, first.models)
+        check_same_models(run, {"target": model, **(models or {})}, began.lanes)
+        if any(leg.models != first.models for leg in later):
+            raise MethodError(
+                f"This run took another draft before step {step}, and a fork goes on with one change of models: fork the run "
+                "that it left, or this one at an earlier step."
+            )
+        _check_replaced(run, model, Method.from_record(last.method), instead or {})
         _check_same_context(began, Method.from_record(last.method))
         _check_can_be_forced(Method.from_record(last.method), steps[step], forced)
         written = sum(len(x.emitted) for x in steps[:step])
@@ -78,9 +92,12 @@ class Fork(Session):
             raise MethodError(
                 f"max_new_tokens = {last.max_new}: {written} are written before step {step}; allow more."
             )
-        self._given = dict(models or {})
+        self._given, self._instead = dict(models or {}), dict(instead or {})
+        self._instead_from = step
         self._expected = [(x.emitted, x.path) for x in steps[:step]]
-        self.story = fork_record(header, step, name, dict(change or {}), forced)
+        heads = {"head_fingerprints": run.model.get("head_fingerprints", {})}
+        before = {role: heads if role == TARGET else run.lanes.get(role, {}) for role in self._instead}
+        self.story = fork_record(header, step, name, dict(change or {}), forced, before)
         super().__init__(
             model,
             began,
@@ -155,7 +172,8 @@ class Fork(Session):
             for kind, values in self._calibrated.items():
                 header.parts[kind] |= {"calibrated": values} if values else {}
             for leg in self._turns.values():
-                marks = head_fields(Method.from_record(leg.method), self._models[TARGET])
+                target = self._replaced(leg).get(TARGET, self._models[TARGET])
+                marks = head_fields(Method.from_record(leg.method), target)
                 for key, kinds in marks.items():
                     header.model[key] = {**header.model.get(key, {}), **kinds}
             header.fork, header.lanes = self.story, self._lanes_read
@@ -200,11 +218,16 @@ class Fork(Session):
 
     def _fresh_session(self, leg: ForkLeg, tokens: Sequence[int]) -> Session:
         """A session of its own with the method of a leg, after these tokens."""
+        replaced = self._replaced(leg)
         return Session(
-            self._models["target"],
+            replaced.pop(TARGET, self._models[TARGET]),
             Method.from_record(leg.method),
             tokens,
-            models={**{role: x for role, x in self._models.items() if role == WHOLE}, **self._given},
+            models={
+                **{role: x for role, x in self._models.items() if role == WHOLE},
+                **self._given,
+                **replaced,
+            },
             max_new_tokens=leg.max_new,
             seed=leg.seed,
             stop_tokens=sorted(self.stop.tokens),
@@ -217,11 +240,15 @@ class Fork(Session):
             reference=self.reference_kind,
         )
 
+    def _replaced(self, leg: ForkLeg) -> dict[str, Model]:
+        """The models that took the place of the run's in a leg."""
+        return dict(self._instead) if leg.first >= self._instead_from else {}
+
     def _switch_parts(self, leg: ForkLeg) -> None:  # noqa: C901, PLR0915
         """Replace the parts that differ by those of a leg."""
         fresh, old = self._fresh_session(leg, self.tokens), self.method
         changed = {kind for kind, part in fresh.method.parts().items() if part != getattr(old, kind)}
-        anew = bool(changed & ANEW) or fresh.method.lanes != old.lanes
+        anew = bool(changed & ANEW) or fresh.method.lanes != old.lanes or bool(self._replaced(leg))
         anew |= "adaptive_depth" in changed and (fresh.adaptive_depth.reads or old.adaptive_depth.reads)
         if anew:
             self._reread(fresh)
@@ -339,6 +366,33 @@ def _check_same_heads(header: Header, model: Model) -> None:
             raise MethodError(
                 f"The run drafted with the heads {kind} ({mark}), and here are others ({here}): give those of the run, "
                 f"--head {kind}=FOLDER."
+            )
+
+
+def _check_replaced(run: Header, model: Model, method: Method, instead: Mapping[str, Model]) -> None:
+    """Raise MethodError if a model cannot take the place of the run's."""
+    for role, other in instead.items():
+        if role == TARGET:
+            if other.fingerprint != model.fingerprint or other.decoder.dtype != model.decoder.dtype:
+                raise MethodError(
+                    "Only the target's heads can be others from a step on: its text is that of the same weights."
+                )
+            continue
+        if role not in method.lanes:
+            raise MethodError(
+                f"The method reads no {role} model, so {other.name} would do nothing: leave it out, or choose a drafter that "
+                "reads one."
+            )
+        recorded, sizes = run.lanes.get(role, {}), other.spec.record()
+        if wrong := [x for x in SIZES if recorded and recorded.get(x) != sizes.get(x)]:
+            raise MethodError(
+                f"{other.name} has {wrong[0]} = {sizes.get(wrong[0])}, the run's {role} model {recorded.get(wrong[0])}. "
+                "A trace prices a role by one size: make a run of its own with this model."
+            )
+        dtype, due = type_name(other.decoder.dtype), run.dtype_of(role)
+        if dtype != due:
+            raise MethodError(
+                f"The run was made in {due}, and {other.name} is loaded in {dtype}: load it in {due}."
             )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
+
+from decodescope.engine.core.roles import TARGET
 
 from ..records.events import Header
 from ..values.limits import TraceError
@@ -19,7 +21,8 @@ ANEW = frozenset({"strategy", "drafter", "schedule", "policy", "kv_compression"}
 @dataclass(frozen=True)
 class ForkLeg:
     """A part of a run that was made with one method. first: its first step;  forced: node -> verdict, of that step;  parts:
-    the descriptions of the method's parts, as in a header"""
+    the descriptions of the method's parts, as in a header;  models: role -> what a header says of its model (of the target,
+    of its heads), for roles that a later part gave to another one"""
 
     first: int
     method: dict[str, Any]
@@ -27,6 +30,7 @@ class ForkLeg:
     max_new: int
     forced: dict[int, bool]
     parts: dict[str, Any] = field(default_factory=dict)
+    models: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class _BaseRun:
     seed: int
     max_new_tokens: int
     parts: dict[str, Any] = field(default_factory=dict)
+    models: dict[str, Any] = field(default_factory=dict)
     fork: dict[str, Any] | None = None
 
 
@@ -56,16 +61,18 @@ def fork_legs(header: Header) -> list[ForkLeg]:
     seed = header.seed
     max_new = header.max_new_tokens
     fork = header.fork
+    models: dict[str, Any] = {}
     later: list[ForkLeg] = []
     try:
         while fork is not None:
             turn = read_dataclass(_ForkRecord, fork)
-            later.insert(0, ForkLeg(turn.step, method, seed, max_new, _forced_verdicts(turn), parts))
+            later.insert(0, ForkLeg(turn.step, method, seed, max_new, _forced_verdicts(turn), parts, models))
             if len(later) > MOST or turn.step < 0 or (len(later) > 1 and turn.step >= later[1].first):
                 raise TraceError("its turns do not follow each other")
             base = turn.base
             method = base.method
             parts = base.parts
+            models = {**models, **base.models}
             seed = base.seed
             max_new = base.max_new_tokens
             fork = base.fork
@@ -75,23 +82,28 @@ def fork_legs(header: Header) -> list[ForkLeg]:
         raise TraceError(
             "The header's word on where this run was forked off makes no sense: open an intact copy."
         ) from None
-    return [ForkLeg(0, method, seed, max_new, {}, parts), *later]
+    return [ForkLeg(0, method, seed, max_new, {}, parts, models), *later]
 
 
 def reread_steps(header: Header, kinds: Collection[str] = ANEW) -> set[int]:
-    """The steps before which the models read the text again because a part of these kinds changed; their caches differ.
-    Raises TraceError."""
+    """The steps before which the models read the text again, since a part of these kinds or a model changed; their caches
+    differ. Raises TraceError."""
     return {
         b.first
         for a, b in pairwise(fork_legs(header))
-        if any(a.method.get(kind) != b.method.get(kind) for kind in kinds)
+        if a.models != b.models or any(a.method.get(kind) != b.method.get(kind) for kind in kinds)
     }
 
 
 def fork_record(
-    header: Header, step: int, name: str, change: dict[str, Any], forced: dict[int, bool]
+    header: Header,
+    step: int,
+    name: str,
+    change: dict[str, Any],
+    forced: dict[int, bool],
+    models: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The fork record in the header of a run that leaves the run with this `header` at `step`."""
+    """The fork record in the header of a run that leaves the run with this `header` at `step`. models: see `ForkLeg`"""
     method = header.method
     parts = header.parts
     seed = header.seed
@@ -109,6 +121,7 @@ def fork_record(
         "seed": seed,
         "max_new_tokens": max_new,
         "parts": parts,
+        **({"models": models} if models else {}),
         **({"fork": fork} if fork is not None else {}),
     }
     record = {"of": header.run, "step": step, "name": name, "change": change}
@@ -122,11 +135,18 @@ def method_at(header: Header, step: int) -> dict[str, Any]:
 
 
 def header_at(header: Header, step: int) -> Header:
-    """The header with the method of `step`, and with the descriptions of that method's parts."""
+    """The header with the method and the models of `step`, and with the descriptions of that method's parts."""
     leg = _leg_at(header, step)
-    if leg is None or leg.method is header.method:
+    if leg is None or (leg.method is header.method and not leg.models):
         return header
-    return replace(header, method=leg.method, parts=leg.parts)
+    header = replace(header, method=leg.method, parts=leg.parts)
+    return replace_models(header, leg.models)
+
+
+def replace_models(header: Header, models: Mapping[str, Any]) -> Header:
+    """The header with other models. models: role -> what it says of them, see `ForkLeg`"""
+    lanes = {role: x for role, x in models.items() if role != TARGET}
+    return replace(header, model={**header.model, **models.get(TARGET, {})}, lanes={**header.lanes, **lanes})
 
 
 def _leg_at(header: Header, step: int) -> ForkLeg | None:

@@ -93,7 +93,8 @@ class Header:
     parent:  {"run": id, "step": k} if this run was branched off, or None
     fork:    if this run repeated another one up to a step and then continued differently: `of` (its id), `step` (the first that
              differs), `name`, `change` (settings, as requested), `forced` ([[node, accepted], ...] of that step), and `base`:
-             `method`, `parts`, `seed`, `max_new_tokens` and `fork` of that other run. The header's own fields hold from that
+             `method`, `parts`, `seed`, `max_new_tokens` and `fork` of that other run, `models`: role -> what its header said of
+             a draft model, or of the target's heads, before others took their place. The header's own fields hold from that
              step on
     kernels: the kernels of the passes on a CPU: "torch", or "rows", which gives a row the same result for any number of rows
     chat:    whether the model's chat template made the prompt, of a user's turn or of messages

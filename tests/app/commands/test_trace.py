@@ -105,6 +105,17 @@ def test_fork_repeats_the_run_and_goes_on_with_the_change(recorded: Path, said: 
     assert hot.header.method["sampler"] == {"name": "temperature", "temperature": 1.5}
 
 
+def test_a_fork_goes_on_with_another_draft_model(recorded: Path, said: Said, tmp_path: Path) -> None:
+    words = ["--step", "2", "--then-draft", "lab-draft-plain", "--trace", str(tmp_path / "other"), "--json"]
+    code, _, err = said("trace", "fork", str(recorded), *words)
+    assert code == 0, err
+    run, made = open_trace(recorded), open_trace(tmp_path / "other")
+    assert run.header.lanes["draft"]["name"] == "lab-draft" and check(made).ok
+    assert made.header.lanes["draft"]["name"] == "lab-draft-plain"
+    assert made.header.fork["change"] == {"instead": {"draft": "lab-draft-plain"}}
+    assert made.header.fork["base"]["models"]["draft"] == run.header.lanes["draft"]
+
+
 FORKS = {
     "--step 900": "the run has",
     "--step 1 --force accept:99": "no drafted node 99",
@@ -113,6 +124,7 @@ FORKS = {
     "--step 1 --set drafter.max_draft_tokns=2": "Did you mean 'max_draft_tokens'",
     "--step 1 --model lab-draft": "whose weights are others",
     "--step 1 --max-new-tokens 1": "allow more",
+    "--step 1 --then-head eagle3=/nowhere": "give the folder of trained heads",
 }
 
 
