@@ -211,8 +211,9 @@ def measure_repetition(
 ) -> dict[str, Any]:
     """The measurement as plain data. about: the record of the sentences' source.
 
-    The three figures are those of Xu et al. 2022, arXiv:2206.02369 [recalled definitions]: the mean probability of a token
-    (TP), the share of tokens more likely than in the first copy (IP), the share that are the likeliest (WR).
+    The three figures are those of Xu et al. 2022, arXiv:2206.02369 (Jxu-Thu/DITTO, repetition_para_parse.py), without their
+    separate ones of a sentence's first and last token: the mean probability of a token (TP), the share of tokens more likely
+    than in the first copy (IP), the share that are the likeliest (WR).
     """
     began = time.perf_counter()
     rows = bench.measure(pairs)

@@ -37,9 +37,9 @@ class Leniency(AcceptanceRule):
     number of siblings, no token becomes more than 1 / l times as likely as under the target. The bound of square is 1 /
     epsilon^2; exponential has none. A position without drafted tokens keeps the target's own distribution.
 
-    The forms square and exponential, and the residual with the same f, are recalled from the paper, not verified. Under a
-    greedy distribution this code matches exactly, where Leviathan would accept p(x) >= l max p. In the trace, a trial's
-    threshold is f(r) / q and its num is f(r). ok is exactly `u * q < f`, in doubles.
+    Summaries of the paper state the three forms; the residual with the same f is recalled, not verified. Under a greedy
+    distribution this code matches exactly, where Leviathan would accept p(x) >= l max p. In the trace, a trial's threshold is
+    f(r) / q and its num is f(r). ok is exactly `u * q < f`, in doubles.
     """
 
     title = "Leniency"

@@ -29,15 +29,16 @@ class RowPruning(AdaptiveDepth):
     training.
 
     The authors work on encoders. TR-BERT selects at a few layers, with a policy that reinforcement learning trains on a task.
-    Here a rule selects, by PoWER-BERT's score: the sum of attention over heads and rows. For tasks that label tokens, both
-    papers hand the frozen states of rows that left to the last layer; here nothing reads them. The decoder form is ours: it
-    prunes the prompt, so every layer above holds fewer of its entries. The tokens of the answer, one per pass, run all layers.
+    Here a rule selects, by PoWER-BERT's score: the sum of attention over heads and rows. Their code leaves out what a row pays
+    to itself; here that counts too. For tasks that label tokens, both papers hand the frozen states of rows that left to the
+    last layer; here nothing reads them. The decoder form is ours: it prunes the prompt, so every layer above holds fewer of its
+    entries. The tokens of the answer, one per pass, run all layers.
     """
 
     title = "Row pruning by attention (TR-BERT)"
     source = (
-        "Ye et al. 2021, arXiv:2105.11618; the score: Goyal et al. 2020, PoWER-BERT, arXiv:2001.08950, section 3.2 "
-        "[recalled]"
+        "Ye et al. 2021, arXiv:2105.11618; the score: Goyal et al. 2020, PoWER-BERT, arXiv:2001.08950; IBM/PoWER-BERT, "
+        "model/model.py"
     )
     caution = "Rows that leave are not read further up, which changes the text; nothing was trained for it."
     routes: ClassVar[bool] = True

@@ -30,7 +30,7 @@ class Contrastive(Guidance):
     commits. So verification is exact for p' with any drafter. Drafts that follow the target alone are rejected more often.
     Costs a pass of the amateur for each of the target, and [N + 1, V] numbers twice.
 
-    The paper searches by beams of 5, with alpha = 0.1 as recalled. Here a sampler chooses, greedy by default. Another sampler
+    The authors' code searches by beams of 5, with alpha = 0.1. Here a sampler chooses, greedy by default. Another sampler
     draws from p', which the paper does not do. lambda and temperature are those of the authors' command.
     """
 

@@ -49,7 +49,8 @@ class FastGen(CachePolicy):
 
     The paper's special tokens are the model's marks, as with `sink_tokens` = 0. The reproduction that the authors refer to,
     AnswerDotAI/cold-compress, counts weights that change by less than 1e-4 instead of the mass, and masks buffers of full
-    length. The paper's `min_recovery` is about 0.95; this value and the order of candidates are recalled.
+    length. The order of candidates and both shares are the paper's (equation 2, section 5.1). It profiles with a
+    `min_recovery` of 0.95 and reports 0.91 to 0.98.
     """
 
     title = "FastGen"

@@ -28,7 +28,7 @@ class SelectiveContext(ScoringContext):
 
     Differences from the authors' code: their phrases are spaCy's noun chunks; here phrases end at commas and before function
     words. Their threshold is a percentile of units; this one counts tokens, so the kept prompt has the requested length, to the
-    nearest unit. The question stays; they leave that to the caller. The paper sums the scores of tokens [recalled], and its
+    nearest unit. The question stays; they leave that to the caller. The paper sums the scores of tokens, and its
     code takes their mean: `unit_score` chooses either.
     """
 

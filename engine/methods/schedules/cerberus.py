@@ -24,18 +24,19 @@ if TYPE_CHECKING:
 class Cerberus(Schedule):
     """A gate chooses for each step between drafting and plain decoding.
 
-    The paper has two parts. Its heads read the tokens drafted before them, as those of the drafter `hydra` do. Its gate on the
-    target's last state is this schedule. A logistic regression estimates the probability that the first drafted token is
-    accepted. Its inputs are the entropy H and the largest probability m of the distribution that the root was taken from. Below
-    `min_probability` nothing is drafted. The gate reads logits [V] that verification has already computed.
+    The paper has two parts. Its heads bring in sequential knowledge and still run in parallel; they are not here. Its gate
+    is this schedule. A logistic regression estimates the probability that the first drafted token is accepted. Its inputs are
+    the entropy H and the largest probability m of the distribution that the root was taken from. Below `min_probability`
+    nothing is drafted. The gate reads logits [V] that verification has already computed.
 
     It works with every drafter, though its three numbers were fitted with Hydra's heads. Lossless: its inputs are older than
-    the draft. With `min_probability` = 0 every step drafts; with 1 none does, which is plain decoding. The gate is recalled
-    from the paper; its formula is ours. A step without a draft cannot record a note, so `off` of the next draft counts them.
+    the draft. With `min_probability` = 0 every step drafts; with 1 none does, which is plain decoding. That a gate chooses is
+    in the paper's abstract; what it reads is recalled, and its formula is ours. A step without a draft cannot record a note, so
+    `off` of the next draft counts them.
     """
 
     title = "Gate on entropy and confidence (Cerberus)"
-    source = "Liu et al. 2024, arXiv:2410.13344 (recalled)"
+    source = "Liu et al. 2024, arXiv:2410.13344, abstract; the gate's inputs recalled"
     adapts: ClassVar[bool] = False
     gates: ClassVar[bool] = True
     needs: ClassVar[Needs] = Needs(hidden=frozenset({"final"}))

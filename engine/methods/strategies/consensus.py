@@ -118,14 +118,11 @@ class Consensus(Strategy):
     one.
 
     Whole texts are compared, including the token that ends them. Self-consistency votes by the answer within each text, and
-    needs to know where it is. Stated from memory [recalled], not read in code.
+    needs to know where it is. Both papers are known by their abstracts; no code of theirs was read.
     """
 
     title = "Consensus (minimum Bayes risk)"
-    source = (
-        "Kumar and Byrne 2004, HLT-NAACL (minimum Bayes risk) [recalled]; Wang et al. 2022, arXiv:2203.11171 (self-consistency)"
-        " [recalled]"
-    )
+    source = "Kumar and Byrne 2004, HLT-NAACL (minimum Bayes risk); Wang et al. 2022, arXiv:2203.11171 (self-consistency)"
     uses = frozenset({"prompt_compression", "sampler"})
     lossless = False
     changes = "of several texts the one that is most like all is kept"

@@ -174,7 +174,7 @@ class Planned(Strategy):
 
     title = "PG-TD: planning-guided decoding"
     source = (
-        "Zhang et al. 2023, arXiv:2303.05510 [recalled]; "
+        "Zhang et al. 2023, arXiv:2303.05510, abstract; "
         "shunzh/Code-AI-Tree-Search, dyna_gym/agents/mcts.py, uct.py, generate/uct.py"
     )
     lossless = False

@@ -48,7 +48,7 @@ class Speed(Strategy):
     """
 
     title = "SPEED (pipeline, ticks)"
-    source = "Hooper et al. 2023, arXiv:2310.12072, speculative pipelined execution [recalled]"
+    source = "Hooper et al. 2023, arXiv:2310.12072, speculative pipelined execution, abstract"
     uses = frozenset({"prompt_compression", "sampler"})
     tells: ClassVar[dict[str, Note]] = TICKS
 

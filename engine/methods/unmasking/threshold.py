@@ -24,7 +24,7 @@ class Threshold(Unmasking):
     Several places at once may be right for this reason. Let n candidates each have a probability of more than 1 - e, with (n +
     1) e <= 1. Then the most likely text of all n consists of the candidates, however they depend on each other (theorem 1).
     `factor` f uses this: the n most confident are committed, for the largest n with (n + 1) (1 - c_n) < f. c_n is the smallest
-    of their confidences. With 0, tau decides. (The rule is recalled from later versions; the code named below has only tau.)
+    of their confidences. With 0, tau decides. This is the factor rule of algorithm 1.
     """
 
     title = "Confidence threshold"

@@ -17,8 +17,8 @@ class RowPruner:
     """The remaining rows of a pass.
 
     In front of each of the given layers, a share of them goes on, at least one. These are the rows that received the most
-    attention in the layer below, summed over heads and rows, as PoWER-BERT scores them. Rows with requested logits always go
-    on. In a model that reads from left to right, a row's sum is divided by the number of rows that could see it.
+    attention in the layer below, summed over heads and rows (PoWER-BERT leaves out a row's own). Rows with requested logits
+    always go on. In a model that reads from left to right, a row's sum is divided by the number of rows that could see it.
 
     left: int64 [R], ascending; None: all
     """

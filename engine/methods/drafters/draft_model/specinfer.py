@@ -33,8 +33,7 @@ class SpecInfer(DrawnDrafter):
     Verification is multi-step: a rejected child's distribution, from whichever model, is subtracted from the rest of the
     target's (rule `lossless`). The paper tries children in random order; here the order is that of the models, then of the
     draws. Verification stays exact because no token decides the order. The models are used as they are. The paper trains the
-    second on what the first gets wrong (boosting, recalled). It branches by 1,1,3,1,1,1,1,1 (recalled); the default here is
-    smaller.
+    second on what the first gets wrong (boosting). It branches by 1,1,3,1,1,1,1,1 (section 6.1); the default here is smaller.
 
     Costs one pass of every model per level. Notes, nodes in the draft's order: `models`, the numbers of the models that propose
     the path to a node; `drawn_by`, the model that drew this very node, if nodes were drawn; `merged`, the proposals that repeat

@@ -34,7 +34,7 @@ class Trie(Drafter):
 
     The original keeps f_out across requests, filled from other answers for its figures, and zeroes f_in after each. Here a run
     is one request and starts empty. The original's second bound, 65536 nodes per trie, is left out, because a prompt is entered
-    once. The default of `max_suffix` is recalled from the repository and not verified.
+    once. The default of `max_suffix` is that of the repository.
     """
 
     title = "Trie (Lookahead)"

@@ -35,7 +35,7 @@ class ProPD(Drafter):
     `layers` layers of n + 1 rows, a small unembedding, and the other layers of k + 1 rows. If a part needs attention,
     verification starts again at the first layer, with the pruned tree.
 
-    The paper trains an early head and sizes the tree by measured step times (recalled). Here the head is the model's own, which
+    The paper trains an early head (recalled) and sizes the tree by fitted step times. Here the head is the model's own, which
     predicts poorly after the first layers, and the size is that of the proposed tree. Notes: `proposed` nodes; `nodes` that
     stay, as numbers of the proposed tree; and `dropped`: how many, at which `layer`, and the `first` dropped nodes with a
     remaining parent, as [node of the draft or -1, token].
