@@ -954,6 +954,11 @@ def _add_report_options(sub: Parser) -> None:
         metavar="R",
         help="exit code 1 if tokens per pass are below R times those of --beside, and surely fewer",
     )
+    sub.add_argument(
+        "--apart",
+        action="store_true",
+        help="a report for each way in which prompts were put: raw, first turns, later turns",
+    )
     sub.add_argument("--metrics", action="store_true", help="print a flat JSON object of numbers instead")
     _add_json_option(sub)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +23,7 @@ from decodescope.engine.core.paths import expand_path
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import DRAFTS
 from decodescope.engine.model.checkpoint.prompt_source import PromptSource
+from decodescope.engine.trace.query.prompt_reading import READINGS, classify_prompt
 from decodescope.lab.formatting.prompt_sentences import summarize_skipped_turns
 
 from .shared.output import format_bytes, print_json, print_note, table
@@ -51,6 +52,8 @@ def report(args: argparse.Namespace) -> int:
     """Report on traces, or on prompts that are decoded first; the exit code."""
     files = {x: None if (name := getattr(args, x)) is None else expand_path(name) for x in ("html", "csv")}
     _check_options(args, files)
+    if args.apart:
+        return _report_apart(args)
     from decodescope.lab.reports.report import count_report as count
 
     deployment = find_deployment(args)
@@ -85,6 +88,21 @@ def report(args: argparse.Namespace) -> int:
     return 1 if check is not None and check.failed else 0
 
 
+def _report_apart(args: argparse.Namespace) -> int:
+    """A report for each way in which prompts were put; the exit code."""
+    from decodescope.lab.reports.report import count_apart
+
+    deployment = find_deployment(args)
+    runs = DecodedRuns(args) if args.file == [] else None
+    reports = count_apart(open_traces(args.file) if runs is None else runs.traces(), deployment)
+    reports[0].notes += [] if runs is None else runs.notes()
+    if args.json:
+        print_json({"apart": [x.record() for x in reports]})
+    else:
+        print("\n\n\n".join(map(as_text, reports)))
+    return 130 if runs is not None and runs.stopped else 0
+
+
 def _check_options(args: argparse.Namespace, files: dict[str, Path | None]) -> None:
     """Raise Refusal for options that do not go together. files: option -> the file that it names"""
     if files["html"] is not None and files["html"] == files["csv"]:
@@ -92,6 +110,11 @@ def _check_options(args: argparse.Namespace, files: dict[str, Path | None]) -> N
     for path in files.values():
         if path is not None:
             check_new_file(path)
+    single = {**files, "beside": args.beside or None, "metrics": args.metrics or None}
+    if args.apart and (other := next((x for x, given in single.items() if given is not None), None)):
+        raise Refusal(
+            f"--apart prints several reports, and --{other} is of one: leave it out, or give the runs of one way alone."
+        )
     if bool(args.file) == (args.prompts is not None):
         raise Refusal(
             "Give traces (decodescope report a.dstrace b.dstrace), or --prompts FILE and a method to decode with."
@@ -239,6 +262,8 @@ class DecodedRuns:
         measure_passes(self.model, *self.drafts.values())
         assert self.model.tokenizer is not None
         self.has_chat = self.model.tokenizer.has_chat
+        if not args.apart:
+            _check_readings([self._source(i) for i in range(len(self.prompts))])
         for text in special_token_notes(
             args, self.model, [self._source(i) for i in range(len(self.prompts))]
         ):
@@ -334,6 +359,17 @@ class DecodedRuns:
         path = None if self.folder is None else self.folder / f"prompt-{i + 1:04d}.dstrace"
         options: dict[str, Any] = {"models": self.drafts, "max_new_tokens": self.args.max_new_tokens}
         return options | {"seed": self.args.seed + i, "path": path}
+
+
+def _check_readings(sources: Sequence[PromptSource]) -> None:
+    """Raise Refusal if these prompts are put in different ways, before any is decoded."""
+    readings = [classify_prompt(x.is_templated, x.kind, x.turn) for x in sources]
+    for i, reading in enumerate(readings):
+        if reading != readings[0]:
+            raise Refusal(
+                f"Prompt {i + 1} is {READINGS[reading]}, prompt 1 {READINGS[readings[0]]}, and drafts fare differently "
+                "there: give prompts of one sort, or --apart for a report on each."
+            )
 
 
 def _span(numbers: range) -> str:

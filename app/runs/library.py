@@ -25,6 +25,7 @@ from decodescope.engine.trace.query.comparability import (
     exactness_mark_text,
     is_plain,
 )
+from decodescope.engine.trace.query.prompt_reading import prompt_reading
 from decodescope.engine.trace.query.summary import summarise
 from decodescope.engine.trace.query.titles import title
 from decodescope.engine.trace.records import parts
@@ -289,6 +290,7 @@ def _trace_row(path: Path) -> dict[str, Any]:
         said |= {
             "called": parts.method_label(head),
             "named": title(head),
+            "reading": prompt_reading(head),
             "drafts": parts.part_description(head, "drafter").get("drafts", True),
         }
         said |= {

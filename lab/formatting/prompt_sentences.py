@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def template_sentence(templated: int, count: int) -> str:
-    """A sentence on how `count` prompts were put, with the number that went through the model's chat template."""
+def template_sentence(templated: int, count: int, later: bool = False) -> str:
+    """A sentence on how `count` prompts were put, with the number that went through the model's chat template.
+    later: all of them were later turns of a conversation"""
     if not templated:
         return "The prompts were put as raw text, without a chat template."
     if templated < count:
         what = f"{templated} of {count} prompts were put through the model's chat template"
         return f"{what}; the others as raw text."
+    if later:
+        return "Every prompt was a later turn of a conversation, put through the model's chat template."
     return "Every prompt was put through the model's chat template."
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from decodescope.engine.trace.query.prompt_reading import READINGS
 from decodescope.lab.formatting.style import format_percent
 
 from .oracle import oracle_curve, oracle_table
@@ -173,7 +174,7 @@ def change_tables(a: AcceptanceReport, b: AcceptanceReport) -> list[ReportTable]
             _describe_pairing(pair),
             _head(pair, "figure"),
             figures,
-            below=[curve] if isinstance(curve, str) else [],
+            below=[*_reading_notes(a, b), *([curve] if isinstance(curve, str) else [])],
         ),
         ReportTable(
             "What became of the drafts", "Shares of the steps.", _head(pair, "draft of a step"), became
@@ -182,6 +183,16 @@ def change_tables(a: AcceptanceReport, b: AcceptanceReport) -> list[ReportTable]
         ReportTable("By kind of token", few, _head(pair, "guess"), _paired_share_rows(pair, "kinds")),
     ]
     return [*(x for x in each if x.rows), *([] if isinstance(curve, str) else [oracle_table(curve)])]
+
+
+def _reading_notes(a: AcceptanceReport, b: AcceptanceReport) -> list[str]:
+    """That the prompts of both were put in different ways, if so."""
+    if a.reading == b.reading:
+        return []
+    return [
+        f"The first one's prompts were {READINGS[a.reading]}, the second one's {READINGS[b.reading]}, so a change may come "
+        "from that."
+    ]
 
 
 def _counts_by_prompt(report: AcceptanceReport) -> ByPrompt:

@@ -12,6 +12,7 @@ from decodescope.engine.core.exactness import Exactness
 from decodescope.engine.core.roles import WHOLE
 from decodescope.engine.trace import Header, Trace, TraceError
 from decodescope.engine.trace.query.causes import causes_shown
+from decodescope.engine.trace.query.prompt_reading import READINGS, PromptReading, prompt_reading
 from decodescope.engine.trace.records.parts import part_description
 
 from .advice import Advice, advice, drafting_payoff
@@ -22,6 +23,7 @@ from .step_clock import DepthCounts
 from .tally import AcceptanceCount, DepthCount, DraftTally, ProbabilityBin, RunCounts
 
 CONFUSIONS = 20
+NO_TRACE = "There is no trace to report on: give one at least."
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class AcceptanceReport:
     notes: what the record does not show, and why
     begins: how the prompt of each run begins;  deaths: the first LISTED places at which a draft was rejected
     lengths: accepted tokens per drafting step, a mean for each run that drafted
-    templated: runs with a prompt that was a user's turn in the model's chat template; the other prompts were raw text
+    templated: runs with a prompt that the model's chat template made;  reading: how all prompts were put (`PromptReading`)
     by_run: the counts of each run, for comparison with another report; not in the record
     """
 
@@ -100,6 +102,7 @@ class AcceptanceReport:
     deaths: list[Rejection] = field(default_factory=list)
     lengths: list[float] = field(default_factory=list)
     templated: int = 0
+    reading: PromptReading = "raw"
     by_run: list[RunCounts] = field(default_factory=list)
 
     @property
@@ -136,15 +139,42 @@ def count_report(traces: Trace | Iterable[Trace], deployment: Deployment | None 
 
     deployment: where the method shall run, for the advice; None: where it was recorded
 
-    Raises TraceError if they were not made by one method on one model, do not hold decisions, or hold no draft that was decided
-    before its text ended.
+    Raises TraceError if they were not made by one method on one model, their prompts were put in different ways, they do not
+    hold decisions, or hold no draft that was decided before its text ended.
     """
     tally = DraftTally()
     for trace in [traces] if isinstance(traces, Trace) else traces:
         tally.count_run(trace)
+    return _make_report(tally, deployment)
+
+
+def count_apart(traces: Iterable[Trace], deployment: Deployment | None = None) -> list[AcceptanceReport]:
+    """A report for each way in which prompts were put, in the order in which the traces have them.
+
+    Raises TraceError as `count_report` does, if none of the ways has a draft that can be counted; a note of the first report
+    names a way that has none.
+    """
+    tallies: dict[PromptReading, DraftTally] = {}
+    for trace in traces:
+        tallies.setdefault(prompt_reading(trace.header), DraftTally()).count_run(trace)
+    reports: list[AcceptanceReport] = []
+    faults: list[tuple[PromptReading, TraceError]] = []
+    for reading, tally in tallies.items():
+        try:
+            reports.append(_make_report(tally, deployment))
+        except TraceError as error:
+            faults.append((reading, error))
+    if not reports:
+        raise faults[0][1] if faults else TraceError(NO_TRACE)
+    reports[0].notes += [f"Prompts that were {READINGS[reading]}: {error}" for reading, error in faults]
+    return reports
+
+
+def _make_report(tally: DraftTally, deployment: Deployment | None) -> AcceptanceReport:
+    """The report on what was counted. Raises TraceError if there is nothing."""
     head, seen = tally.header, tally.seen
     if head is None:
-        raise TraceError("There is no trace to report on: give one at least.")
+        raise TraceError(NO_TRACE)
     if not tally.depths:
         raise TraceError(_nothing_counted_reason(tally.fates["cut"]))
     bins = _filled_bins(tally)
@@ -204,6 +234,7 @@ def count_report(traces: Trace | Iterable[Trace], deployment: Deployment | None 
         deaths=tally.deaths,
         lengths=tally.lengths,
         templated=tally.templated,
+        reading=tally.reading or "raw",
         by_run=tally.by_run,
     )
 

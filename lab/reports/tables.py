@@ -42,7 +42,7 @@ def headline(report: AcceptanceReport) -> list[str]:
         f"{runs} of {models}: {report.method}, {report.sampler}; {report.device}.",
         f"{report.tokens} tokens in {report.steps} steps, {report.tau:.2f} per target pass, {report.tokens_per_s:.1f} a "
         f"second; {report.accepted} of {report.drafted} drafted tokens ({share}) stayed.",
-        template_sentence(report.templated, report.runs),
+        template_sentence(report.templated, report.runs, report.reading == "later"),
     ]
     best = next((x for x in report.advice if x.kind != "limit"), None)
     if best is not None:

@@ -14,6 +14,7 @@ from decodescope.engine.core.tree import depths
 from decodescope.engine.trace import Header, Step, Trace, TraceError
 from decodescope.engine.trace.encoding.forks import fork_legs
 from decodescope.engine.trace.query.facts import StepFacts
+from decodescope.engine.trace.query.prompt_reading import READINGS, PromptReading, prompt_reading
 from decodescope.engine.trace.records.auxiliary_nodes import drafted_depths as levels_of
 from decodescope.engine.trace.records.auxiliary_nodes import drafted_nodes
 from decodescope.engine.trace.records.parts import part_description
@@ -109,6 +110,7 @@ class DraftTally:
         self.lengths: list[float] = []  # their mean, by run
         self.by_run: list[RunCounts] = []
         self.templated = 0  # runs with a prompt made by a chat template
+        self.reading: PromptReading | None = None  # how all prompts were put
         self.runs = self.tokens = self.steps = self.passes = self.drafted = self.accepted = self.again = (
             self.shared
         ) = 0
@@ -148,14 +150,7 @@ class DraftTally:
                 "at the same time; a report is about those that follow each other: take a run of draft_verify with the same "
                 "draft model."
             )
-        self.header = self.header or head
-        for what, (ours, theirs) in {
-            x: (_comparison_key(self.header)[x], y) for x, y in _comparison_key(head).items()
-        }.items():
-            if ours != theirs:
-                raise TraceError(
-                    f"{name} has another {what} than the traces before it: report on one method at a time."
-                )
+        self._check_comparable(head, name)
         if trace.damage:
             self.notes.append(f"{name} is damaged; counted are the steps before the damage.")
         text = trace.effective_prompt
@@ -188,6 +183,24 @@ class DraftTally:
         own = {of: _subtract_counts(count, counted.get(of, NONE)) for of, count in self.counts().items()}
         self.by_run.append(RunCounts(tuple(head.prompt.tolist()), own, tuple(text[read:]), tuple(placed)))
         self.begins.append(" ".join(join(head.prompt[:BEGINS].tolist(), trace.pieces).split())[:SHOWN])
+
+    def _check_comparable(self, head: Header, name: str) -> None:
+        """Raise TraceError if this run has another method or model than those before, or its prompt was put in another way."""
+        self.header = self.header or head
+        for what, (ours, theirs) in {
+            x: (_comparison_key(self.header)[x], y) for x, y in _comparison_key(head).items()
+        }.items():
+            if ours != theirs:
+                raise TraceError(
+                    f"{name} has another {what} than the traces before it: report on one method at a time."
+                )
+        reading = prompt_reading(head)
+        self.reading = self.reading or reading
+        if reading != self.reading:
+            raise TraceError(
+                f"The prompt of {name} was {READINGS[reading]}, those before it were {READINGS[self.reading]}, and drafts fare "
+                "differently there: report on the runs of each alone, or apart with --apart."
+            )
 
     def counts(self) -> dict[Figure, Count]:
         """The counts so far for comparing two reports."""

@@ -15,12 +15,15 @@ const BESIDE = /(?:^#|&)beside=([0-9a-f]{16}(?:,[0-9a-f]{16})*)(?:&|$)/;
 const BATCH = /(?:^#|&)batch=([0-9a-f]{16})(?:&|$)/;
 
 const drafts = (row) => row.method?.drafter && !row.trouble && row.drafts;
-const key = (row) => JSON.stringify([row.model, row.method]);
+// how prompts were put changes what becomes of drafts, so that such runs are counted apart
+const READINGS = { first: "first turns, chat template", later: "later turns, chat template",
+  unknown: "messages, chat template" };
+const key = (row) => JSON.stringify([row.model, row.method, row.reading]);
 const knobs = (row) =>
   Object.entries(row.method.drafter).filter(([name]) => name !== "name").map(([name, value]) => `${name} ${value}`)
     .join(", ");
 /** Method, knobs and model of the runs of a group: no two groups have the same. */
-const words = (row) => [row.called, knobs(row), row.model].filter(Boolean).join(", ");
+const words = (row) => [row.called, knobs(row), row.model, READINGS[row.reading]].filter(Boolean).join(", ");
 /** The details that distinguish runs of one method, each with a link to the run. */
 const runSummary = (row) => [
   h("a", { href: fragment([`run=${row.run}`], "debugger"), title: "open it in the Debugger" }, row.run.slice(0, 8)),
@@ -92,7 +95,8 @@ export function page(element) {
     return h("div", { class: "group" }, go,
       h("details", { open: here && wanted.size < rows.length },
         h("summary", null, h("b", null, rows[0].called),
-          h("span", { class: "quiet" }, [knobs(rows[0]), rows[0].model].filter(Boolean).join(", ")), count), list));
+          h("span", { class: "quiet" }, [knobs(rows[0]), rows[0].model, READINGS[rows[0].reading]].filter(Boolean).join(", ")), count),
+        list));
   }
 
   // ---- the report

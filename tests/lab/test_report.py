@@ -27,7 +27,8 @@ from decodescope.lab.decision.decision_csv import export_csv
 from decodescope.lab.formatting.kinds import KINDS, kind_of
 from decodescope.lab.reports import advice, step_clock, tally
 from decodescope.lab.reports.acceptance_csv import export_acceptance
-from decodescope.lab.reports.report import AcceptanceReport
+from decodescope.lab.reports.changes import change_tables
+from decodescope.lab.reports.report import AcceptanceReport, count_apart
 from decodescope.lab.reports.tables import headline, tables
 
 from .runs import METHODS, known, run
@@ -349,6 +350,48 @@ def test_what_cannot_be_counted_is_refused_in_a_sentence(traces: list[Trace], sa
     with pytest.raises(TraceError, match=says) as refused:
         report(traces)
     assert str(refused.value).endswith(".") and "\n" not in str(refused.value)
+
+
+TURN = '[{"role": "user", "content": "a"}]'
+TALK = '[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]'
+READ = {
+    "raw": dict(),
+    "first": dict(chat=True, turn="a"),
+    "messages": dict(chat=True, turn=TURN, prompt_kind="messages"),
+    "later": dict(chat=True, turn=TALK, prompt_kind="messages"),
+    "unknown": dict(chat=True, prompt_kind="messages"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "reading", "said"),
+    [("raw", "raw", "raw text, without"), ("first", "first", "Every prompt was put"), ("messages", "first", "Every prompt"),
+     ("later", "later", "Every prompt was a later turn"), ("unknown", "unknown", "Every prompt was put through")],
+)  # fmt: skip
+def test_a_report_says_how_its_prompts_were_put(name: str, reading: str, said: str) -> None:
+    made = report(trace(*chain().steps, **READ[name]))
+    assert made.reading == made.record()["reading"] == reading and said in headline(made)[2]
+
+
+def test_runs_whose_prompts_were_put_in_different_ways_are_not_counted_together() -> None:
+    raw, first, later = (trace(*chain().steps, **READ[x]) for x in ("raw", "first", "later"))
+    assert report([first, trace(*chain().steps, **READ["messages"])]).runs == 2, (
+        "one user's turn, however it was given"
+    )
+    for pair, words in (
+        ((raw, first), "a first turn through"),
+        ((first, later), "a later turn of a conversation"),
+    ):
+        with pytest.raises(TraceError, match=words) as refused:
+            report(pair)
+        assert "--apart" in str(refused.value) and str(refused.value).endswith(".")
+    apart = count_apart([raw, later, trace(*chain().steps[:2])])
+    assert [(x.reading, x.runs, x.steps) for x in apart] == [("raw", 2, 6), ("later", 1, 4)]
+    (only,) = count_apart([raw, trace(chain().steps[3], **READ["later"])])
+    assert (
+        only.reading == "raw" and "was cut by the end" in only.notes[-1] and "a later turn" in only.notes[-1]
+    )
+    assert any("so a change may come from that" in x for x in change_tables(apart[0], apart[1])[0].below)
 
 
 def test_a_draft_inside_which_the_text_ended_is_a_draft_for_every_reader(tmp_path: Path) -> None:

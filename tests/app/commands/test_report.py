@@ -105,6 +105,29 @@ def test_a_report_says_how_prompts_were_put_and_which_turns_were_not(
     assert {open_trace(x).header.chat for x in runs.iterdir()} == {not hints}, "the sentence is what was done"
 
 
+def test_prompts_of_two_sorts_are_refused_before_any_is_decoded_and_reported_apart(
+    said, tmp_path: Path
+) -> None:
+    words = (
+        "Tell a story of a dog.",
+        "Once there was a dog named Rex. He liked to play.",
+        "Tell another story of a cat.",
+    )
+    roles = ("user", "assistant", "user")
+    talk = [{"role": role, "content": x} for role, x in zip(roles, words, strict=True)]
+    lines = [{"prompt": PROMPTS[0]}, {"messages": talk}, {"prompt": PROMPTS[1]}]
+    (file := tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    given = ["--prompts", str(file), *SHORT]
+    code, out, err = said("report", *given)
+    assert (code, out) == (2, "") and "prompt 1 of" not in err
+    assert "Prompt 2 is a later turn of a conversation" in err and "--apart for a report on each" in err
+    code, out, _ = said("report", *given, "--apart", "--json")
+    assert code == 0
+    assert [(x["reading"], x["runs"]) for x in json.loads(out)["apart"]] == [("raw", 2), ("later", 1)]
+    code, out, err = said("report", *given, "--apart", "--metrics")
+    assert (code, out) == (2, "") and "--metrics is of one" in err
+
+
 def test_a_file_that_is_named_twice_is_counted_once(said, recorded: list[str], monkeypatch) -> None:
     one = Path(recorded[0])
     monkeypatch.chdir(one.parent)
