@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from .checks.decisions import rule_at, step_trials
+from .checks.draft_tops import check_draft_tops
 from .checks.entries import CacheValidator
 from .checks.pipeline import TickValidator
 from .checks.record_consistency import (
@@ -365,6 +366,10 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
         for problem in check_tops(step):
             report.add(where, problem)
         report.counts["distributions"] += len(step.tops.places)
+    if step.draft_tops is not None:
+        for problem in check_draft_tops(step):
+            report.add(where, problem)
+        report.counts["distributions of drafts"] += len(step.draft_tops.places)
 
 
 def _check_header(report: Report, header: Header) -> None:

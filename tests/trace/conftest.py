@@ -25,6 +25,7 @@ from decodescope.engine.trace.records.choices import Choice
 from decodescope.engine.trace.records.events import (
     Begun,
     CacheChange,
+    DraftTops,
     DraftTree,
     Ended,
     Environment,
@@ -160,6 +161,13 @@ def everything_step(k: int, n: int) -> Step:
         np.linspace(0, 1, 24, dtype="<f2").reshape(1, 2, 1, 3, 4),
         np.zeros((1, 2, 4), "<i4"),
         np.ones((3, 3), "<f4"),
+    )
+    step.draft_tops = DraftTops(
+        np.array([-1], "<i4"),
+        np.array([[8, 7, -1]], "<i4"),
+        np.array([[-0.5, -1.0, -np.inf]], "<f4"),
+        np.array([1], "<i4"),
+        np.array([-0.5], "<f4"),
     )
     step.tie = [[1.0, 0.001]]
     step.forced = [0]

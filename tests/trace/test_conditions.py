@@ -114,12 +114,16 @@ def test_a_figure_is_watched_step_by_step(toy: Any) -> None:
     )
 
 
-def test_rank_position_and_id_of_nodes_are_those_of_the_text_and_of_the_draft() -> None:
+@pytest.mark.parametrize("older", [False, True])
+def test_rank_position_and_id_of_nodes_are_those_of_the_text_and_of_the_draft(older: bool) -> None:
+    """older: a trace without the draft's own distributions, whose ranks are among the tokens shown."""
     drawn = toys.method(drafter=("draft_model", {"max_draft_tokens": 3}), sampler="temperature")
     run = toys.decode(drawn, count=30, level="decisions")
     text = [*run.sink.header.prompt.tolist(), *run.end.tokens]
     seen = Counter[str]()
     for step in run.sink.steps:
+        own = step.draft_tops
+        step.draft_tops = None if older else own
         facts = StepFacts(step, run.sink.header, {})
         rows = zip(
             *(facts.column(x) for x in ("id", "position", "draft_rank", "verdict")),
@@ -137,7 +141,12 @@ def test_rank_position_and_id_of_nodes_are_those_of_the_text_and_of_the_draft() 
                 continue
             shown = dict(zip(step.tops.ids[at].tolist(), q.tolist(), strict=True))
             better = [x for x, chance in shown.items() if chance > shown.get(token, 0)]
-            assert rank == len(better) + 1
+            if older:
+                assert rank == len(better) + 1
+            elif verdict not in ("rejected", "not reached"):
+                assert rank == own.rank[own.row_of(place)] >= len(better) + 1
+                seen["behind"] += rank > 6
+    assert older or seen["behind"]
     assert seen["accepted"] and seen["rejected"] and seen["residual"]
 
 

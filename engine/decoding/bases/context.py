@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -80,6 +80,7 @@ class Context:
     room:   tokens that may still be drafted; a deeper draft would be cut
     encode: text -> its ids, without a prefix; None: the model came without a tokenizer
     schedule: limits the draft's length, for drafters that can be scheduled
+    records: True if what is decided in this step is recorded
     """
 
     tokens: list[int]
@@ -92,6 +93,14 @@ class Context:
     prompt: int
     encode: Callable[[str], list[int]] | None = None
     schedule: DraftLength = field(default_factory=DraftLength)
+    records: bool = False
+
+    def keep_logits(self, places: Iterable[int], rows: Tensor | list[Tensor]) -> dict[int, Tensor]:
+        """`Draft.logits` of some places. rows: [P, V], those that the children of each place are from, before the sampler.
+        Empty if the step is not recorded; nothing is computed or copied."""
+        if not self.records:
+            return {}
+        return dict(zip(places, rows if isinstance(rows, list) else rows.unbind(0), strict=False))
 
     @property
     def position(self) -> int:

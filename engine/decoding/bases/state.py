@@ -118,6 +118,7 @@ class State:
             self.prompt,
             self.encode,
             self.schedule,
+            self.target.shown,
         )
 
     def chunk_callback(self, role: str) -> Callable[[int, int], None]:

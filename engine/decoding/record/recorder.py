@@ -35,6 +35,7 @@ from ..bases.lane import Lane
 from ..bases.state import Move, State
 from ..values import ranking
 from ..values.draft import Draft, Verdict
+from ..values.draft_tops import draft_tops_record
 from ..values.tops import near_ties, token_probabilities, tops_record, tops_without_draft
 from .mass_map import record_mass
 
@@ -173,6 +174,9 @@ class Recorder:
             step.forced = verdict.forced or None
             if move.logits is not None:
                 step.tops = tops_record(draft, verdict, move.logits)
+            vocab = s.target.decoder.vocab
+            step.draft_tops = draft_tops_record(draft, verdict, vocab)
+            shown += [] if step.draft_tops is None else step.draft_tops.ids.ravel().tolist()
         elif move.logits is not None and move.emitted:
             step.tops = tops_without_draft(move.logits[: len(move.emitted)])
         if step.tops is not None:

@@ -28,10 +28,10 @@ def is_unobserved(lane: Lane) -> bool:
     return quiet and not beside and not lane.policy.does and not lane.kv_compression.does
 
 
-def continue_greedily(lane: Lane, token: int, count: int) -> list[int]:
+def continue_greedily(lane: Lane, token: int, count: int, rows: list[Tensor] | None = None) -> list[int]:
     """The `count` likeliest tokens after what `lane` holds and `token`, one after another: one pass for each, which reads and
     commits the token before it. Passes, entries and records are those of `Lane.forward` and `commit`, without their work for
-    observers (`is_unobserved`). Raises EngineFault as they do, with the lane as it was.
+    observers (`is_unobserved`). Raises EngineFault as they do, with the lane as it was. rows: gets the logits [V] of each.
 
     The choice of a pass is fed to the next on the device; the CPU reads the results once, after the last pass.
     """
@@ -53,6 +53,8 @@ def continue_greedily(lane: Lane, token: int, count: int) -> list[int]:
             peak, fed = logits[0].max(-1, keepdim=True)
             chosen.append(fed)
             peaks.append(peak)
+            if rows is not None:
+                rows.append(logits[0, -1])
             marks.append(executor.mark())
         where = f"a draft pass of {lane.name} ({lane.decoder.spec.name})"
         fault = next(filter(None, (not_finite_reason(peak, where) for peak in torch.cat(peaks).cpu())), None)

@@ -72,6 +72,8 @@ class Draft:
     entries:    the layer at which the root and each node enter, as in `Feed.entries`; None: all of them at `enter`
     slots:      rows of the same pass in which the target guesses for the next draft, or None
     exits:      exit records of passes that drafted and were tested for an early exit, for the trace
+    logits:     place (ROOT or a node) -> float [V], the logits that its children were chosen from, before the sampler, over the
+                target's ids (-inf: excluded); kept only if the step is recorded (`Context.keep_logits`), for the trace
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -90,6 +92,7 @@ class Draft:
     exits: list[Exit] = field(default_factory=list)
     entries: list[int] | None = None
     named: list[int] = field(default_factory=list)
+    logits: dict[int, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(self.parents) != len(self.tokens):

@@ -17,6 +17,9 @@ from .draft import Draft, Verdict
 TIE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.25}
 
 
+WIDE, BLOCK = 1 << 14, 64  # entries of a row from which on its largest are sought by blocks, and of a block
+
+
 def tops_record(draft: Draft, verdict: Verdict, logits: Tensor) -> Tops:
     """The best tokens at each visited place; logits float [N + 1, V]. Under a greedy distribution p is the plain softmax.
 
@@ -163,13 +166,38 @@ def _entropy_of_softmax(law: Tensor, z: Tensor, p: list[list[float]]) -> list[fl
 
 def _largest_values(p: Tensor) -> tuple[list[list[int]], list[list[float]]]:
     """The TOP largest of each row [P, V], ids and values: the largest first, the lowest id first among equal ones."""
-    # one more shows whether others equal the last one shown
-    best = p.topk(min(TOP + 1, p.shape[1]), -1)
-    ids, values = best.indices.tolist(), best.values.tolist()
+    values, ids = top_values(p)
+    return settle_ties(p, ids.tolist(), values.tolist())
+
+
+def top_values(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The TOP + 1 largest values of rows [P, V] and their ids, each [P, K]. The last shows whether others equal the one before.
+
+    On the CPU a wide row is cut into columns of BLOCK entries first: only those with the largest maxima can hold one of them.
+    That takes a quarter of the time of searching the row itself.
+    """
+    count, width = min(TOP + 1, rows.shape[1]), rows.shape[1] // BLOCK
+    if not rows.is_cpu or rows.shape[1] < WIDE:
+        return rows.topk(count, -1)
+    columns = rows[:, : width * BLOCK].view(len(rows), BLOCK, width).amax(1).topk(count, -1).indices  # [P, K]
+    ids = (columns[:, :, None] + torch.arange(0, width * BLOCK, width)).view(len(rows), count * BLOCK)
+    behind = torch.arange(width * BLOCK, rows.shape[1]).expand(len(rows), -1)
+    ids = torch.cat([ids, behind], 1)
+    best = rows.gather(1, ids).topk(count, -1)
+    return best.values, ids.gather(1, best.indices)
+
+
+def settle_ties(
+    p: Tensor, ids: list[list[int]], values: list[list[float]], least: float = 0.0
+) -> tuple[list[list[int]], list[list[float]]]:
+    """The TOP largest of each row [P, V] from its TOP + 1 largest, which are changed: the lowest id first among equal ones.
+
+    least: a value that no possible token has
+    """
     for i, (row_ids, row_values) in enumerate(zip(ids, values, strict=True)):
         if len(set(row_values)) < len(row_values):
             if (
-                len(row_values) > TOP and row_values[-2] == row_values[-1] > 0
+                len(row_values) > TOP and row_values[-2] == row_values[-1] > least
             ):  # which of the impossible ones is all the same
                 above = [x for x, value in zip(row_ids, row_values, strict=True) if value > row_values[-1]]
                 row_ids[:] = above + (p[i] == row_values[-1]).nonzero()[: TOP - len(above), 0].tolist()

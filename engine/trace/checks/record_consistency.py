@@ -17,6 +17,7 @@ from ..records.choices import validate_choices
 from ..records.environment import validate_environment
 from ..records.events import (
     CacheChange,
+    DraftTops,
     DraftTree,
     End,
     Fields,
@@ -148,8 +149,7 @@ def validate_step(step: Step, index: int, vocab: int, forms: Mapping[str, Form])
     if step.tops is not None:
         # without a verdict the rows of the pass come after the tokens that the step emitted
         _validate_tops(step.tops, len(step.emitted) - 1 if step.path is None else nodes, vocab)
-    if step.fields is not None:
-        _validate_full_distributions(step.fields, [] if step.draft is None else step.draft.tokens)
+    _validate_distributions(step, nodes, vocab)
     if step.extra is not None:
         validate_ids([step.extra.token], vocab, "extra.token")
         validate_probabilities([step.extra.low, step.extra.high, step.extra.u], "extra")
@@ -159,6 +159,14 @@ def validate_step(step: Step, index: int, vocab: int, forms: Mapping[str, Form])
     validate_looks(step.looks)
     validate_environment(step.environment)
     validate_choices(step.choices, len(step.emitted), vocab)
+
+
+def _validate_distributions(step: Step, nodes: int, vocab: int) -> None:
+    """Distributions of the draft, and those of level "full"."""
+    if step.draft_tops is not None:
+        _validate_draft_tops(step.draft_tops, nodes, vocab)
+    if step.fields is not None:
+        _validate_full_distributions(step.fields, [] if step.draft is None else step.draft.tokens)
 
 
 def _validate_tree(draft: DraftTree, vocab: int) -> int:
@@ -230,6 +238,28 @@ def _validate_tops(tops: Tops, nodes: int, vocab: int) -> None:
     for name in ("p", "q", "rest"):
         validate_range(getattr(tops, name), -1e-4, 1 + 1e-4, f"tops.{name}")  # sums in float32
     validate_range(tops.entropy, -1e-3, 100, "tops.entropy")  # in nats: of as many tokens as fit it is 22
+
+
+def _validate_draft_tops(tops: DraftTops, nodes: int, vocab: int) -> None:
+    validate_array(tops.ids, "draft_tops.ids", 2, "iu")
+    places, k = tops.ids.shape
+    for name, shape, kind in (
+        ("places", (places,), "iu"),
+        ("logp", (places, k), "f"),
+        ("rank", (places,), "iu"),
+        ("came", (places,), "f"),
+    ):
+        array: np.ndarray = getattr(tops, name)
+        validate_array(array, f"draft_tops.{name}", len(shape), kind)
+        if array.shape != shape:
+            raise TraceError(
+                f"draft_tops.{name} has the shape {list(array.shape)}, where {list(shape)} is due"
+            )
+    validate_range(tops.places, -1, nodes - 1, "draft_tops.places")
+    validate_range(tops.ids, -1, vocab - 1, "draft_tops.ids")
+    validate_range(tops.rank, 1, vocab + 1, "draft_tops.rank")
+    for name in ("logp", "came"):
+        validate_range(getattr(tops, name), -np.inf, EPS, f"draft_tops.{name}")  # false for nan
 
 
 def _validate_full_distributions(fields: Fields, drafted: Sequence[int]) -> None:

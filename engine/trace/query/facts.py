@@ -13,6 +13,7 @@ import numpy as np
 from decodescope.engine.core.tree import depths
 
 from ..checks.step_probabilities import StepProbabilities
+from ..records.draft_tops import tokens_by_place
 from ..records.events import Header, Level, Piece, Step, Tops
 from ..records.parts import zone_entries, zones
 from ..records.pieces import join
@@ -89,6 +90,14 @@ class StepFacts:
         if step.extra is not None:
             parents.append(step.path[-1] if step.path else -1)
         return parents or list(range(-1, len(step.emitted) - 1))
+
+    @cached_property
+    def came(self) -> list[bool]:
+        """Of every node, whether its token is the one that came at its place."""
+        step = self.step
+        extra = None if step.extra is None else step.extra.token
+        by_place = tokens_by_place([] if step.draft is None else step.draft.tokens, step.path or [], extra)
+        return [by_place.get(place) == x for place, x in zip(self.parents, self.tokens, strict=True)]
 
     @cached_property
     def probabilities(self) -> StepProbabilities:
@@ -184,15 +193,17 @@ def _overlap(tops: Tops, row: int) -> float | None:
 
 
 def _draft_ranks(f: StepFacts) -> list[int | None]:
-    """The rank of every node's token in the draft's distribution at its place."""
-    tops = f.step.tops
+    """The rank of every node's token in the draft's distribution at its place: that before the sampler, if it was recorded."""
+    tops, own_tops = f.step.tops, f.step.draft_tops
     ranks: list[int | None] = [None] * len(f.tokens)
+    if own_tops is not None:
+        ranks = [own_tops.rank_of(*x) for x in zip(f.parents, f.tokens, f.came, strict=True)]
     if tops is None:
         return ranks
     rows = {place: row for row, place in reversed([*enumerate(tops.places.tolist())])}
     for i, (place, token) in enumerate(zip(f.parents, f.tokens, strict=True)):
         row = rows.get(place)
-        if row is None or _shown_p_and_q(tops, row) is None:
+        if ranks[i] is not None or row is None or _shown_p_and_q(tops, row) is None:
             continue
         q = tops.q[row]
         own = q[tops.ids[row] == token]
@@ -267,8 +278,8 @@ FACTS: dict[str, Fact] = {
     ),
     "draft_rank": Fact(
         "number", "node",
-        "Rank of the token in the draft's distribution at its place, from 1, among the tokens shown; one that is not shown "
-        "has the rank behind them. Unknown where the draft recorded no distribution.",
+        "Rank of the token in the draft's distribution at its place, from 1. A token that was refused and is not among those "
+        "shown has the rank behind them. Unknown where the draft recorded no distribution.",
         'draft_rank > 8 and verdict == "residual"', _draft_ranks,
     ),
     "verdict": Fact(

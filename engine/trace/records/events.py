@@ -48,6 +48,7 @@ from ..details.veto import Veto as Veto
 from .cache_change import Augmented as Augmented
 from .cache_change import Packed as Packed
 from .choices import Choice as Choice
+from .draft_tops import DraftTops as DraftTops
 from .entry_scores import Scores as Scores
 from .environment import Environment as Environment
 from .evidence import Telling
@@ -59,7 +60,7 @@ from .reference import ReferenceRecord
 from .thinned_mass import ThinnedMass as ThinnedMass
 from .weight_reports import Made as Made
 
-SCHEMA = "2.0"
+SCHEMA = "2.1"
 Level = Literal["summary", "decisions", "full"]
 LEVELS: tuple[Level, ...] = ("summary", "decisions", "full")
 # How a prompt was given: as text, as text with special tokens, as messages in JSON, or as token ids.
@@ -375,6 +376,7 @@ class Step:
     drafted: nodes proposed, without auxiliary nodes; accepted: how many of them were emitted
     path:  accepted nodes from the root down (those emitted)
     draft_us, verify_us, commit_us, policy_us: durations by phase; wall_us: the whole step
+    draft_tops: the draft's own distribution at each tried place, if a model or a head made one; None: not recorded
     notes: what the strategy recorded of the step, if it drafts nothing
     details: what the strategy or router recorded in addition to the tokens, in a shape that every view draws; the header
              declares them
@@ -410,6 +412,7 @@ class Step:
     trials: Trials | None = None
     extra: Extra | None = None
     tops: Tops | None = None
+    draft_tops: DraftTops | None = None
     rule: dict[str, Any] | None = None
     sampler: dict[str, Any] | None = None
     exits: list[Exit] | None = None

@@ -100,17 +100,17 @@ class RASD(Drafter):
     def propose(self, ctx: Context) -> Draft:
         if ctx.room == 0:
             return Draft()
-        own, law = self._model_tree(ctx)
+        own, law, kept = self._model_tree(ctx)
         tree, notes = self._search_tree(ctx, law)
         tokens, parents, places = merge_trees([own, tree])
         by = [set(at) for at in places]
         names = {(True, False): "model", (False, True): "retrieval", (True, True): "both"}
         origin = [names[node in by[0], node in by[1]] for node in range(len(tokens))]
         source = f"{ctx.lanes['draft'].decoder.spec.name} and what was found"
-        return Draft(tokens, parents, source=source, notes={"origin": origin, **notes})
+        return Draft(tokens, parents, source=source, notes={"origin": origin, **notes}, logits=kept)
 
-    def _model_tree(self, ctx: Context) -> tuple[tuple[list[int], list[int]], Tensor]:
-        """The draft model's tree (tokens, parents), and its distribution [V] after the root."""
+    def _model_tree(self, ctx: Context) -> tuple[tuple[list[int], list[int]], Tensor, dict[int, Tensor]]:
+        """The draft model's tree (tokens, parents), its distribution [V] after the root, and its `Draft.logits`."""
         tree = ModelTree(ctx)
         beam = BeamPool(self.width)
         deepest = min(self.depth, ctx.room)
@@ -130,7 +130,8 @@ class RASD(Drafter):
         tree.close()
         keep = sorted(beam.ranking()[: self.nodes])
         place = {ROOT: ROOT, **{node: i for i, node in enumerate(keep)}}
-        return ([beam.tokens[x] for x in keep], [place[beam.parents[x]] for x in keep]), laws[0][0]
+        kept = {place[x]: tree.logits[node] for x, node in at.items() if x in place and node in tree.logits}
+        return ([beam.tokens[x] for x in keep], [place[beam.parents[x]] for x in keep]), laws[0][0], kept
 
     def _search_tree(self, ctx: Context, law: Tensor) -> tuple[tuple[list[int], list[int]], dict[str, Any]]:
         """The tree of earlier continuations that begin with a likely token of `law` [V], and the notes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.method_view import MethodView
@@ -93,7 +94,11 @@ class SpecInfer(DrawnDrafter):
         notes: dict[str, Any] = {"models": who, "merged": sum(map(len, places)) - len(tokens)}
         source = " and ".join(tree.lane.decoder.spec.name for tree in trees)
         if ctx.sampler.greedy:
-            return Draft(tokens, parents, source=source, notes=notes)
+            # a place that several models reach keeps the distribution of the first
+            draft = Draft(tokens, parents, source=source, notes=notes)
+            for tree, at in reversed([*zip(trees, places, strict=True)]):
+                draft.logits |= {ROOT if x == ROOT else at[x]: row for x, row in tree.logits.items()}
+            return draft
         drafts = [tree.to_draft(self.proposes) for tree in trees]
         notes["models"] = [who[node] for at in places for node in at]
         notes["drawn_by"] = [number for number, draft in enumerate(drafts, 1) for _ in draft.tokens]
@@ -114,8 +119,13 @@ def _concat_drafts(drafts: list[Draft], kind: Proposal, source: str, notes: dict
     """Drawn drafts under one root, one after the other, nothing merged."""
     tokens: list[int] = []
     parents: list[int] = []
+    logits: dict[int, Tensor] = {}
     for x in drafts:
+        first = len(tokens)
+        logits |= {first + at: row for at, row in x.logits.items() if at != ROOT}
         parents += [ROOT if parent == ROOT else len(tokens) + parent for parent in x.parents]
         tokens += x.tokens
     q, u = torch.cat([x.q for x in drafts if x.q is not None]), [u for x in drafts for u in x.u or ()]
-    return Draft(tokens, parents, kind, q, list(range(len(tokens))), u, source=source, notes=notes)
+    draft = Draft(tokens, parents, kind, q, list(range(len(tokens))), u, source=source, notes=notes)
+    draft.logits = {x: row for x, row in drafts[0].logits.items() if x == ROOT} | logits
+    return draft

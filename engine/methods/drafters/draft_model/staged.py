@@ -13,7 +13,7 @@ from decodescope.engine.decoding.bases.acceptance import Cursor, match_greedy, v
 from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.bases.drafter import DrawnDrafter
 from decodescope.engine.decoding.values.chance import Chance, Draw, Purpose
-from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.model.forward.feed import Feed
 
 from ..shared.ngrams import NgramCounts, SuffixIndex
@@ -110,6 +110,7 @@ class _DraftChain:
         self.laws: list[Tensor] = []
         self.u: list[float | None] = []
         self.stage: list[int] = []
+        self.rows: list[Tensor] = []  # the logits [V] that each drafted token is from
         self.passes = self.guessed = 0
 
     @property
@@ -135,6 +136,7 @@ class _DraftChain:
             at = at.descend(place) if kept else at
             self.text.append(token)
             self.stage.append(0 if kept else 1)
+            self.rows.append(logits[place])
             if law is not None:
                 self.laws.append(law)
                 self.u.append(None if kept else verdict.u)
@@ -144,12 +146,15 @@ class _DraftChain:
         """The chain; each token was drawn from the draft model's distribution at its position."""
         tokens, source = self.tokens, self.lane.decoder.spec.name
         notes = {"stage": self.stage, "passes": self.passes, "guessed": self.guessed} if tokens else None
+        read = self.ctx.keep_logits([ROOT, *range(len(tokens) - 1)], self.rows)
         if not self.laws:
-            return Draft.chain(tokens, source=source, notes=notes)
+            return Draft.chain(tokens, source=source, notes=notes, logits=read)
         rows = list(range(len(tokens)))
-        return Draft.chain(
-            tokens, kind="iid", q=torch.stack(self.laws), q_row=rows, u=self.u, source=source, notes=notes
+        draft = Draft.chain(
+            tokens, kind="iid", q=torch.stack(self.laws), q_row=rows, source=source, notes=notes
         )
+        draft.u, draft.logits = self.u, read
+        return draft
 
 
 class _DraftChance(Chance):

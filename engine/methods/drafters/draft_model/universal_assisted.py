@@ -59,10 +59,12 @@ class UniversalAssisted(Drafter):
         if not text or room < 1:
             return Draft()
         own = replace(ctx, tokens=text, room=room, state=None, schedule=DraftLength())
-        written = scheduled_chain(own, self.max_draft_tokens, ModelTree(own, own_ids=True)).tokens
-        tokens = written
+        chain = scheduled_chain(own, self.max_draft_tokens, ModelTree(own, own_ids=True))
+        written = tokens = chain.tokens
         if lane.translated is not None:
             tokens = lane.translated.vocabulary.to_target_tokens(ctx.tokens, written)
         notes = {"written": len(written)} if tokens else None
         limit = min(self.max_draft_tokens, ctx.room)
-        return Draft.chain(tokens[:limit], source=lane.decoder.spec.name, notes=notes)
+        draft = Draft.chain(tokens[:limit], source=lane.decoder.spec.name, notes=notes)
+        draft.logits = chain.logits if lane.translated is None else {}  # else it is over other ids
+        return draft

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from torch import Tensor
+
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.bases.context import Context
@@ -71,9 +73,11 @@ class BiTA(SlotDrafter):
             ranks = min(max(self._template.ranks) + 1, self._guessed.shape[-1])
             guesses = self._guessed.topk(ranks).indices.tolist()
         growth = TemplateGrowth(self._template, min(ctx.room, len(guesses)))
-        for level in guesses:
+        kept: dict[int, Tensor] = {}
+        for level, row in zip(guesses, () if self._guessed is None else self._guessed, strict=True):
+            kept |= growth.keep_logits(ctx, [row] * len(growth.open))
             growth.grow([level] * len(growth.open))
-        draft = Draft(growth.tokens, growth.parents, source="mask tokens")
+        draft = Draft(growth.tokens, growth.parents, source="mask tokens", logits=kept)
         hung = self.attach_slots(draft, [self._trained.shape["heads"]] * (len(draft) + 1), ctx.room)
         draft.notes = {"slots": hung, "ranks": growth.ranks, "expected": round(self._template.expected, 4)}
         return draft

@@ -7,7 +7,7 @@ from typing import ClassVar
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.bases.context import Context
-from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.decoding.values.draft import ROOT, Draft
 
 from ..shared.head_tree import HeadState
 
@@ -48,4 +48,6 @@ class Blockwise(HeadState):
         logits = self._heads.logits(self._heads(self._state), ctx.target.decoder)  # [K, V]
         sure, tokens = logits[: min(ctx.room, self.max_draft_tokens)].softmax(-1).max(-1)
         notes = {"sure": [round(x, 4) for x in sure.tolist()]}
-        return Draft.chain(tokens.tolist(), source="blockwise heads", notes=notes)
+        draft = Draft.chain(tokens.tolist(), source="blockwise heads", notes=notes)
+        draft.logits = ctx.keep_logits([ROOT, *range(len(draft) - 1)], logits)
+        return draft

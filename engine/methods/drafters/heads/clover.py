@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, cast
 
 import torch
+from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
@@ -66,11 +67,13 @@ class Clover(HeadTree):
         features = self._net.feature(state)
         size = state.square().mean().sqrt()
         passes = 1
+        kept: dict[int, Tensor] = {}
         notes: dict[str, Any] = {"gates": [], "state": []}
         while True:
             logits = self._net.logits(features[None], ctx.target.decoder)[0]  # [R, V]
             row = {place.at: i for i, place in enumerate(growth.open)}
             widest = min(max(map(growth.child_count, growth.open)), logits.shape[-1])
+            kept |= growth.keep_logits(ctx, logits)
             growth.grow(logits.topk(widest).indices.tolist())
             for name in ("gates", "state"):
                 notes[name] += [None] * (len(growth.tokens) - len(notes[name]))
@@ -87,4 +90,4 @@ class Clover(HeadTree):
             for place, gates, x in zip(growth.open, cosines.tolist(), sizes.tolist(), strict=True):
                 notes["gates"][place.at], notes["state"][place.at] = [round(c, 4) for c in gates], round(x, 4)
         notes |= {"ranks": growth.ranks, "expected": round(self._template.expected, 4), "passes": passes}
-        return Draft(growth.tokens, growth.parents, source="Clover heads", notes=notes)
+        return Draft(growth.tokens, growth.parents, source="Clover heads", notes=notes, logits=kept)

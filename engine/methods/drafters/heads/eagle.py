@@ -75,9 +75,12 @@ class Eagle(DrawnDrafter):
             return Draft()
         laws: list[Drawn] = []
         us: list[float | None] = []
+        kept: dict[int, Tensor] = {}
         while True:
             row = {place.at: i for i, place in enumerate(growth.open)}
-            self._grow(ctx, growth, self._walk.logits(features), laws, us)
+            logits = self._walk.logits(features)
+            kept |= growth.keep_logits(ctx, logits)
+            self._grow(ctx, growth, logits, laws, us)
             if not growth.open:
                 break
             above = [row[growth.parents[place.at]] for place in growth.open]
@@ -90,10 +93,12 @@ class Eagle(DrawnDrafter):
             "passes": passes,
         }
         if ctx.sampler.greedy:
-            return Draft(growth.tokens, growth.parents, source="EAGLE", notes=notes)
+            return Draft(growth.tokens, growth.parents, source="EAGLE", notes=notes, logits=kept)
         q, rows = remaining_distributions(laws), list(range(len(laws)))
         notes["scores"] = path_scores(growth, q)
-        return Draft(growth.tokens, growth.parents, self.proposes, q, rows, us, source="EAGLE", notes=notes)
+        draft = Draft(growth.tokens, growth.parents, self.proposes, q, rows, us, source="EAGLE", notes=notes)
+        draft.logits = kept
+        return draft
 
     def _grow(
         self, ctx: Context, growth: TemplateGrowth, logits: Tensor, laws: list[Drawn], us: list[float | None]

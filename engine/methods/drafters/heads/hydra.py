@@ -75,6 +75,7 @@ class Hydra(HeadTree):
         decoder = ctx.target.decoder
         growth = TemplateGrowth(self._template, ctx.room)
         passes = 0
+        kept: dict[int, Tensor] = {}
         while growth.open:
             tokens = [[ctx.tokens[-1], *place.path] for place in growth.open]
             table = self._heads.embedding(decoder)
@@ -82,7 +83,8 @@ class Hydra(HeadTree):
             features = self._heads(passes, self._state.expand(len(tokens), -1), embedded)
             logits = self._heads.logits(features[None], decoder, passes)[0]  # [R, V]
             widest = min(max(map(growth.child_count, growth.open)), logits.shape[-1])
+            kept |= growth.keep_logits(ctx, logits)
             growth.grow(logits.topk(widest).indices.tolist())
             passes += 1
         notes = {"ranks": growth.ranks, "expected": round(self._template.expected, 4), "passes": passes}
-        return Draft(growth.tokens, growth.parents, source="Hydra heads", notes=notes)
+        return Draft(growth.tokens, growth.parents, source="Hydra heads", notes=notes, logits=kept)

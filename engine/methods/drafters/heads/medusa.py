@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.values.draft import Draft
@@ -46,8 +48,10 @@ class Medusa(HeadTree):
         logits = self._heads.logits(self._heads(self._state), ctx.target.decoder)  # [K, V]
         guesses = logits.topk(min(max(self._template.ranks) + 1, logits.shape[-1])).indices.tolist()
         level = 0
+        kept: dict[int, Tensor] = {}
         while growth.open:
+            kept |= growth.keep_logits(ctx, [logits[level]] * len(growth.open))
             growth.grow([guesses[level]] * len(growth.open))
             level += 1
         notes = {"ranks": growth.ranks, "expected": round(self._template.expected, 4)}
-        return Draft(growth.tokens, growth.parents, source="Medusa heads", notes=notes)
+        return Draft(growth.tokens, growth.parents, source="Medusa heads", notes=notes, logits=kept)

@@ -6,13 +6,14 @@ from typing import ClassVar, cast
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.context import Context
-from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.model.heads.drafting.mlp_speculator import MLPSpeculatorNet as Net
 from decodescope.engine.model.layers.faults import require_finite
 
@@ -68,11 +69,13 @@ class MLPSpeculator(HeadState):
         paths = torch.empty(1, 0, dtype=torch.int64, device=decoder.device)  # [R, k]
         scores = state.new_zeros(1)
         last = torch.tensor([ctx.tokens[-1]], device=decoder.device)
+        levels: list[Tensor] = []  # [R, V] of each level
         for k, width in enumerate(widths):
             state = net.step(k, state, F.embedding(last, decoder.embed))
             laws = require_finite(decoder.unembed(net.feature(state)), f"the heads {net.kind}").log_softmax(
                 -1
             )  # [R, V]
+            levels.append(laws)
             best = laws.topk(min(width, laws.shape[-1]))
             n = best.indices.shape[1]
             scores = (scores[:, None] + best.values).flatten()  # [R] -> [R x n]
@@ -80,11 +83,16 @@ class MLPSpeculator(HeadState):
             paths = torch.cat([paths.repeat_interleave(n, 0), last[:, None]], 1)
             state = state.repeat_interleave(n, 0)
         top = scores.topk(min(self.max_paths, len(scores)))
-        tokens, parents, _ = merge_trees(
+        tokens, parents, nodes = merge_trees(
             (row, range(-1, len(row) - 1)) for row in paths[top.indices].tolist()
         )
         notes = {
             "scores": [round(x, 4) for x in top.values.tolist()],
             "dropped": len(scores) - len(top.values),
         }
-        return Draft(tokens, parents, source="MLP speculator", notes=notes)
+        draft = Draft(tokens, parents, source="MLP speculator", notes=notes)
+        for path, at in zip(top.indices.tolist() if ctx.records else [], nodes, strict=False):
+            # the paths of a level are in the order of those above
+            rows = [laws[path * len(laws) // len(scores)] for laws in levels]
+            draft.logits |= ctx.keep_logits([ROOT, *at[:-1]], rows)
+        return draft

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from torch import Tensor
+
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.bases.context import Context
@@ -87,9 +89,11 @@ class PPD(SlotDrafter):
         state = min(len(guessed), ctx.room)
         tree = self._plan.trees[state]
         growth = TemplateGrowth(tree.template, ctx.room)
-        for guesses in guessed:
+        kept: dict[int, Tensor] = {}
+        for guesses, row in zip(guessed, () if self._guessed is None else self._guessed, strict=True):
+            kept |= growth.keep_logits(ctx, [row] * len(growth.open))
             growth.grow([guesses] * len(growth.open))
-        draft = Draft(growth.tokens, growth.parents, source="prompt tokens")
+        draft = Draft(growth.tokens, growth.parents, source="prompt tokens", logits=kept)
         counts = self.attach_slots(
             draft, [tree.slots[0], *(tree.slots[x + 1] for x in growth.nodes)], ctx.room
         )

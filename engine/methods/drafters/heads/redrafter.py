@@ -6,11 +6,12 @@ from typing import ClassVar, cast
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.bases.context import Context
-from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.model.heads.drafting.redrafter import ReDrafterNet as Net
 from decodescope.engine.model.layers.faults import require_finite
 
@@ -76,6 +77,8 @@ class ReDrafter(HeadState):
         state = net.begin(h)  # [R, inner] for R beams
         last = torch.tensor([ctx.tokens[-1]], device=decoder.device)
         beams, scores = last.new_empty(1, 0), state.new_zeros(1)
+        above = last.new_empty(1, 0)  # [R, k]: the row of each level that a beam is from
+        levels: list[Tensor] = []
         for _ in range(min(self.depth, ctx.room)):
             state = net.step(state, F.embedding(last, decoder.embed))
             logits = decoder.unembed(net.feature(h.expand(len(state), -1), state))  # [R, V]
@@ -83,9 +86,15 @@ class ReDrafter(HeadState):
             likely = logits.topk(min(self.top_k, logits.shape[-1]))
             grown = (scores[:, None] + likely.values.log_softmax(-1)).flatten()
             scores, at = grown.topk(min(self.width, len(grown)))
+            levels.append(logits)
             beam, last = at // likely.values.shape[1], likely.indices.flatten()[at]
             beams, state = torch.cat([beams[beam], last[:, None]], 1), state[beam]
+            above = torch.cat([above[beam], beam[:, None]], 1)
         tokens, parents, nodes = merge_trees((row, range(-1, len(row) - 1)) for row in beams.tolist())
         merged = sum(map(len, nodes)) - len(tokens)
         notes = {"scores": [round(x, 4) for x in scores.tolist()], "nodes": nodes, "merged": merged}
-        return Draft(tokens, parents, source="ReDrafter beams", notes=notes)
+        draft = Draft(tokens, parents, source="ReDrafter beams", notes=notes)
+        for path, rows in zip(nodes, above.tolist() if ctx.records else [], strict=False):
+            of = [logits[row] for logits, row in zip(levels, rows, strict=True)]
+            draft.logits |= ctx.keep_logits([ROOT, *path[:-1]], of)
+        return draft

@@ -11,7 +11,7 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 from decodescope.engine.decoding.bases.drafter import Drafter
-from decodescope.engine.decoding.values.draft import Draft, Proposal
+from decodescope.engine.decoding.values.draft import ROOT, Draft, Proposal
 
 
 @component
@@ -98,6 +98,7 @@ class SJD(Drafter):
                 state = sampler.update(state, token, rows[i])
         notes = {"passes": (self._passes + [0] * count)[:count]}
         chain = Draft.chain(tokens[1:], source="drawn anew", notes=notes)
+        chain.logits = ctx.keep_logits([ROOT, *range(count - 1)], rows)
         if not sampler.greedy:
             chain.kind = self.proposes
             chain.q_row = q_row

@@ -17,7 +17,7 @@ from decodescope.engine.decoding.bases.adaptive_depth import AdaptiveDepth
 from decodescope.engine.decoding.bases.context import Context, DraftedToken
 from decodescope.engine.decoding.bases.drafter import DrawnDrafter
 from decodescope.engine.decoding.bases.lane import Lane
-from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.records.exits import Exit
 
@@ -32,6 +32,7 @@ class _DraftedChain:
 
     - laws, us: the distribution and its draw, unless the sampler is greedy
     - states: by layer, the state that entered it;  depths: the layer in front of which the pass exited
+    - rows: the logits [V] that it is from
     - sound: how many layers from the first on ran whole;  sure: the largest probability;  exits: the criterion's evidence
     """
 
@@ -40,6 +41,7 @@ class _DraftedChain:
     us: list[float | None] = field(default_factory=list)
     exits: list[Exit] = field(default_factory=list)
     states: list[dict[int, Tensor]] = field(default_factory=list)
+    rows: list[Tensor] = field(default_factory=list)
     depths: list[int] = field(default_factory=list)
     sound: list[int] = field(default_factory=list)
     sure: list[float] = field(default_factory=list)
@@ -159,6 +161,7 @@ class EarlyExit(DrawnDrafter):
         notes |= ctx.schedule.notes()
         draft = Draft.chain(chain.tokens[1:], source="target, early exit", notes=notes)
         draft.exits = chain.exits
+        draft.logits = ctx.keep_logits([ROOT, *range(len(draft) - 1)], chain.rows)
         if chain.laws:
             draft.kind = "iid"
             draft.q = torch.stack(chain.laws)
@@ -186,6 +189,7 @@ class EarlyExit(DrawnDrafter):
             feed = Feed.causal_chain(chain.tokens[-1:], ctx.position - 1 + depth, ctx.target.decoder.device)
             logits, entering, left, whole = self._read(ctx, feed, depth)
             chain.states.append(entering)
+            chain.rows.append(logits)
             chain.depths.append(left)
             took = None if self._exits is None else self._exits.take_exit()
             chain.exits += [] if took is None else [replace(took, drafted=True)]

@@ -14,7 +14,7 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 from decodescope.engine.decoding.bases.drafter import DrawnDrafter
 from decodescope.engine.decoding.bases.policy import CHUNK
-from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.drafting.kangaroo import KangarooAdapter
 from decodescope.engine.model.heads.files import missing_reason
@@ -88,6 +88,7 @@ class Kangaroo(DrawnDrafter):
         states = list[Tensor]()
         laws = list[Tensor]()
         sure = list[float]()
+        rows = list[Tensor]()
         us: list[float | None] = []
         state, longest = ctx.state, min(self.max_draft_tokens, ctx.room)
         while len(tokens) <= longest and (not sure or sure[-1] >= self.min_probability):
@@ -96,6 +97,7 @@ class Kangaroo(DrawnDrafter):
             states.append(x)
             feature = self._adapter(x, self._store.n + self._store.m, self._store)
             logits = require_finite(lane.decoder.unembed(feature), "the adapter kangaroo")[0, 0]
+            rows.append(logits)
             sure.append(float(logits.softmax(-1).amax()))
             if sampler.greedy:
                 token = int((sampler.warp(logits, state) if sampler.stateful else logits).argmax())
@@ -114,11 +116,10 @@ class Kangaroo(DrawnDrafter):
             "layers": [self._enter, lane.decoder.spec.n_layers],
         }
         draft = Draft.chain(tokens[1:], source="target's first layers", notes=notes)
+        draft.logits = ctx.keep_logits([ROOT, *range(len(draft) - 1)], rows)
         if laws:
-            draft.kind = "iid"
-            draft.q = torch.stack(laws)
-            draft.q_row = list(range(len(laws)))
-            draft.u = us
+            draft.kind, draft.q = "iid", torch.stack(laws)
+            draft.q_row, draft.u = list(range(len(laws))), us
         if not lane.needs.attends:
             draft.enter, draft.states = self._enter, torch.cat([*states, self._last], 1)
         else:

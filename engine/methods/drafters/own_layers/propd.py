@@ -132,6 +132,7 @@ class ProPD(Drafter):
         notes = {"proposed": len(whole), "nodes": stay, "dropped": dropped}
         tokens, parents = [whole.tokens[x] for x in stay], [at[whole.parents[x]] for x in stay]
         draft = Draft(tokens, parents, source=f"{whole.source or self._drafter.title}, pruned", notes=notes)
+        draft.logits = {at[place]: row for place, row in whole.logits.items() if place in at}
         if lane.needs.attends:
             lane.rollback()
             return draft

@@ -14,7 +14,7 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.context import Context, DraftedToken
 from decodescope.engine.decoding.bases.drafter import DrawnDrafter
-from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.exits import ExitHeads
 from decodescope.engine.model.heads.files import missing_reason
@@ -123,10 +123,12 @@ class S2D(DrawnDrafter):
         laws = list[Tensor]()
         us = list[float | None]()
         left = list[Exit]()
+        read = list[Tensor]()
         longest, more = ctx.schedule.draft_limit(ctx, self.max_draft_tokens), True
         while more and len(left) < longest:
             rows.push(token)
             logits, exit = self._ask(rows)
+            read.append(logits)
             if sampler.greedy:
                 token = int((sampler.warp(logits, state) if sampler.stateful else logits).argmax())
             else:
@@ -149,6 +151,7 @@ class S2D(DrawnDrafter):
         }
         draft = Draft.chain([*rows.tokens[1:], token], source="target, sorted drafts", notes=notes)
         draft.exits = left
+        draft.logits = ctx.keep_logits([ROOT, *range(len(draft) - 1)], read)
         if laws:
             draft.kind = "iid"
             draft.q = torch.stack(laws)

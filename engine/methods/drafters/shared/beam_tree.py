@@ -85,8 +85,10 @@ class BeamTree(Drafter):
         if features is None or deepest == 0:
             return Draft()
         beam, states = BeamPool(self.width), [ctx.state]
+        kept: dict[int, Tensor] = {}
         while True:
             read, logits = beam.open, self._walk.logits(features)
+            kept |= ctx.keep_logits(read, logits)
             beam.grow(self._laws(ctx, logits, states))
             if self._walk.level + 1 == deepest or beam.is_settled(self.nodes):
                 break
@@ -98,7 +100,7 @@ class BeamTree(Drafter):
                 ]
             features = self._walk.next_level(features, above, tokens)
         self._walk.close()
-        return self._best_draft(beam)
+        return self._best_draft(beam, kept)
 
     def _laws(self, ctx: Context, logits: Tensor, states: Sequence[Any]) -> Tensor:
         """float [R, V]: q of the token after each open node, from its logits [R, V] and the sampler's state there."""
@@ -106,8 +108,11 @@ class BeamTree(Drafter):
             return ctx.estimate(logits, ctx.state)
         return torch.stack([ctx.estimate(row, state) for row, state in zip(logits, states, strict=True)])
 
-    def _best_draft(self, beam: BeamPool) -> Draft:
-        """The best nodes of the pool as a draft; the notes record the scores and the dropped nodes."""
+    def _best_draft(self, beam: BeamPool, kept: dict[int, Tensor]) -> Draft:
+        """The best nodes of the pool as a draft; the notes record the scores and the dropped nodes.
+
+        kept: node of the pool -> `Draft.logits`
+        """
         ranking = beam.ranking()
         keep, dropped = sorted(ranking[: self.nodes]), ranking[self.nodes :]
         at = {ROOT: ROOT, **{node: i for i, node in enumerate(keep)}}
@@ -129,7 +134,8 @@ class BeamTree(Drafter):
             },
         }
         tokens, parents = [beam.tokens[x] for x in keep], [at[beam.parents[x]] for x in keep]
-        return Draft(tokens, parents, source=self.title, notes=notes)
+        logits = {at[x]: row for x, row in kept.items() if x in at}
+        return Draft(tokens, parents, source=self.title, notes=notes, logits=logits)
 
     def observe(self, outcome: DraftOutcome) -> None:
         self._walk.note_accepted(outcome)

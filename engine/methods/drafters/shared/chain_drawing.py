@@ -10,7 +10,7 @@ from torch import Tensor
 
 from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.bases.context import Context
-from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.decoding.values.draft import ROOT, Draft
 
 # what these chains note of each token
 SURE = Note("node", "sure", what="the largest probability of the guess, before the sampler")
@@ -25,10 +25,12 @@ def draw_together(ctx: Context, logits: Tensor, source: str) -> Draft:
         rows = iter(logits)
         return draw_in_turn(ctx, lambda _: next(rows, None), source)
     if ctx.sampler.greedy:
-        return Draft.chain(logits.argmax(-1).tolist(), source=source, notes=largest_probabilities(logits))
+        tokens = logits.argmax(-1).tolist()
+        return _finished_chain(ctx, Draft.chain(tokens, source=source), logits)
     laws = ctx.law(logits, ctx.state)
     draws = ctx.chance.draw_rows(laws, range(ctx.position, ctx.position + len(laws)), "draft")
-    return _drawn_chain([x.token for x in draws], laws, [x.u for x in draws], source, logits)
+    draft = _drawn_chain([x.token for x in draws], laws, [x.u for x in draws], source)
+    return _finished_chain(ctx, draft, logits)
 
 
 def draw_in_turn(ctx: Context, next_logits: Callable[[Sequence[int]], Tensor | None], source: str) -> Draft:
@@ -54,9 +56,11 @@ def draw_in_turn(ctx: Context, next_logits: Callable[[Sequence[int]], Tensor | N
     if not tokens:
         return Draft(source=source)
     read = torch.stack(rows)
-    if sampler.greedy:
-        return Draft.chain(tokens, source=source, notes=largest_probabilities(read))
-    return _drawn_chain(tokens, torch.stack(laws), us, source, read)
+    greedy = sampler.greedy
+    draft = (
+        Draft.chain(tokens, source=source) if greedy else _drawn_chain(tokens, torch.stack(laws), us, source)
+    )
+    return _finished_chain(ctx, draft, read)
 
 
 def largest_probabilities(logits: Tensor) -> dict[str, Any]:
@@ -64,9 +68,13 @@ def largest_probabilities(logits: Tensor) -> dict[str, Any]:
     return {"sure": [round(x, 4) for x in logits.softmax(-1).amax(-1).tolist()]}
 
 
-def _drawn_chain(
-    tokens: list[int], laws: Tensor, us: Sequence[float | None], source: str, logits: Tensor
-) -> Draft:
-    notes = largest_probabilities(logits)
+def _finished_chain(ctx: Context, draft: Draft, logits: Tensor) -> Draft:
+    """The chain with what is recorded of the logits [R, V] that its tokens are from."""
+    draft.notes = largest_probabilities(logits)
+    draft.logits = ctx.keep_logits([ROOT, *range(len(draft) - 1)], logits)
+    return draft
+
+
+def _drawn_chain(tokens: list[int], laws: Tensor, us: Sequence[float | None], source: str) -> Draft:
     rows = list(range(len(tokens)))
-    return Draft.chain(tokens, kind="iid", q=laws, q_row=rows, u=list(us), source=source, notes=notes)
+    return Draft.chain(tokens, kind="iid", q=laws, q_row=rows, u=list(us), source=source)

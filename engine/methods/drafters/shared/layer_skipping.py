@@ -69,6 +69,7 @@ def skipping_draft(
     parents: list[int] = []
     chain = -1
     laws: list[Tensor] = []
+    kept: dict[int, Tensor] = {}
     us: list[float | None] = []
     state = ctx.state
     last = ctx.tokens[-1]
@@ -88,6 +89,7 @@ def skipping_draft(
             chosen = [last]
             us.append(u)
         sure = float(raw[last])
+        kept |= ctx.keep_logits([chain], [logits])
         tokens += chosen
         parents += [chain] * len(chosen)
         chain = len(tokens) - len(chosen)
@@ -100,7 +102,7 @@ def skipping_draft(
     scheduled = {} if schedule is None else schedule.notes()
     notes = {"attn": sorted(skip.attn), "ffn": sorted(skip.ffn), **(notes or {}), **scheduled}
     if greedy or not laws:
-        return Draft(tokens, parents, source="target, layers skipped", notes=notes)
+        return Draft(tokens, parents, source="target, layers skipped", notes=notes, logits=kept)
     rows = list(range(len(tokens)))
     return Draft.chain(
         tokens,
@@ -110,4 +112,5 @@ def skipping_draft(
         u=us,
         source="target, layers skipped",
         notes=notes,
+        logits=kept,
     )

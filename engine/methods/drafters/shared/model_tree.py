@@ -54,6 +54,7 @@ class ModelTree:
             tuple[int, int], int
         ] = {}  # first node with the parent's text, token -> first node with this text
         self._first: list[int] = []  # per node, the first node that continues the text by the same tokens
+        self.logits: dict[int, Tensor] = {}  # by place, what its children are from, if that is recorded
 
     def read_root(self) -> Tensor:
         """float [1, V]: the draft model's logits after the root; the lane first reads the text that it lacks.
@@ -204,6 +205,7 @@ class ModelTree:
         """Add children of one parent and return their nodes."""
         first, count = len(self.tokens), len(tokens)
         nodes = list(range(first, first + count))
+        self.logits |= self.ctx.keep_logits([parent], [logits])
         self.tokens += tokens
         self.parents += [parent] * count
         self.depth += [self._level(parent) + 1] * count
@@ -227,11 +229,14 @@ class ModelTree:
         nodes = range(len(self.tokens)) if keep is None else keep
         place = {node: i for i, node in enumerate(nodes)} | {ROOT: ROOT}
         tokens, parents = [self.tokens[x] for x in nodes], [place[self.parents[x]] for x in nodes]
-        source = self.lane.decoder.spec.name
-        if self.greedy or not tokens:
-            return Draft(tokens, parents, source=source, notes=notes)
-        q, u = remaining_distributions([self.laws[x] for x in nodes]), [self.u[x] for x in nodes]
-        return Draft(tokens, parents, kind, q, list(range(len(tokens))), u, source=source, notes=notes)
+        draft = Draft(tokens, parents, source=self.lane.decoder.spec.name, notes=notes)
+        draft.logits = {place[x]: row for x, row in self.logits.items() if x in place}
+        if not self.greedy and tokens:
+            draft.kind = kind
+            draft.q_row = list(range(len(tokens)))
+            draft.q = remaining_distributions([self.laws[x] for x in nodes])
+            draft.u = [self.u[x] for x in nodes]
+        return draft
 
 
 def scheduled_chain(ctx: Context, length: int, tree: ModelTree | None = None) -> Draft:
@@ -248,10 +253,13 @@ def scheduled_chain(ctx: Context, length: int, tree: ModelTree | None = None) ->
         return Draft()
     # no schedule needs the tokens before the last
     if greedy and not tree.translates and not ctx.schedule.adapts and is_unobserved(lane):
-        lane.read(ctx.tokens)
+        rows = [lane.read(ctx.tokens)]
+        kept = rows if ctx.records else None
         first = lane.best[-1]
-        tokens = [first, *(continue_greedily(lane, first, longest - 1) if longest > 1 else [])]
-        return Draft.chain(tokens, source=lane.decoder.spec.name, notes=ctx.schedule.notes() or None)
+        tokens = [first, *(continue_greedily(lane, first, longest - 1, kept) if longest > 1 else [])]
+        draft = Draft.chain(tokens, source=lane.decoder.spec.name, notes=ctx.schedule.notes() or None)
+        draft.logits = ctx.keep_logits([ROOT, *range(longest - 1)], rows)
+        return draft
     logits = tree.read_root()
     if not ctx.schedule.is_worth_verifying(logits[0]):
         return Draft()

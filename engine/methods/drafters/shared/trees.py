@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.note import Note
+from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.values.draft import ROOT
 
 # Notes of drafters that fill a template, and of those that score the paths of a tree.
@@ -183,6 +184,10 @@ class TemplateGrowth:
         self.parents: list[int] = []
         self.nodes: list[int] = []  # of the template
         self.open = [OpenNode(ROOT, ROOT, (), state)] if deepest > 0 and len(template) else []
+
+    def keep_logits(self, ctx: Context, rows: Tensor | list[Tensor]) -> dict[int, Tensor]:
+        """`Context.keep_logits` of the open places, whose children are from `rows` [R, V], one for each."""
+        return ctx.keep_logits((place.at for place in self.open), rows)
 
     def child_count(self, place: OpenNode) -> int:
         """How many children the template gives to a place."""

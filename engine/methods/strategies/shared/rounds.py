@@ -25,16 +25,18 @@ class DraftBlock:
 
     - laws, u: of each token, the distribution and the uniform that it was drawn with; None: chosen without chance
     - state: the sampler's after them, by the draft model's logits
+    - rows: the logits [V] that each is from, if they are recorded
     """
 
     tokens: list[int] = field(default_factory=list)
     laws: list[Tensor | None] = field(default_factory=list)
     u: list[float | None] = field(default_factory=list)
     state: Any = None
+    rows: list[Tensor] = field(default_factory=list)
 
     def without_first(self) -> DraftBlock:
         """The block without its first token."""
-        return DraftBlock(self.tokens[1:], self.laws[1:], self.u[1:], self.state)
+        return DraftBlock(self.tokens[1:], self.laws[1:], self.u[1:], self.state, self.rows[1:])
 
 
 @dataclass
@@ -130,6 +132,7 @@ def write_block(s: State, ahead: DraftBlock, count: int) -> DraftBlock:
     # nothing is removed from a chain
     block.laws = [law for law, _ in tree.laws] or [None for _ in tree.tokens]
     block.u = tree.u or [None for _ in tree.tokens]
+    block.rows = list(tree.logits.values())
     return block
 
 
@@ -139,12 +142,15 @@ def join_blocks(ahead: DraftBlock, block: DraftBlock, source: str) -> Draft:
     laws = [*ahead.laws, *block.laws[:1]]
     u = [*ahead.u, *block.u[:1]]
     drawn = [law for law in laws if law is not None]
+    logits = dict(zip(range(ROOT, len(tokens) - 1), [*ahead.rows, *block.rows[:1]], strict=False))
     if not drawn:
-        return Draft.chain(tokens, source=source)
+        return Draft.chain(tokens, source=source, logits=logits)
     places = iter(range(len(drawn)))
     rows = [-1 if law is None else next(places) for law in laws]
     kind: Proposal = "iid" if len(drawn) == len(tokens) else "mixed"
-    return Draft.chain(tokens, kind=kind, q=torch.stack(drawn), q_row=rows, u=u, source=source)
+    draft = Draft.chain(tokens, kind=kind, q=torch.stack(drawn), q_row=rows, u=u, source=source)
+    draft.logits = logits
+    return draft
 
 
 def judge_draft(draft: Draft, at: Cursor, chance: Chance) -> Verdict:
