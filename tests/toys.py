@@ -182,6 +182,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         dict(placement="everywhere"),
         dict(max_draft_tokens=2, placement="everywhere"),
     ],
+    "space": [dict(mask_token=3, max_draft_tokens=3), dict(mask_token=0, max_draft_tokens=1)],
     "eagle": [dict(nodes=8), dict(nodes=1), dict(nodes=25, depth=2)],
     "eagle2": [
         dict(nodes=8, width=3),

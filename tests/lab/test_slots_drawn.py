@@ -15,6 +15,7 @@ from .drawn import Drawn, told
 DRAFTERS: dict[str, dict[str, Any]] = {
     "look_ahead_tokens": {"placement": "everywhere"},
     "bita": {"nodes": 5},
+    "space": {"mask_token": 12, "max_draft_tokens": 3},
     "ppd": {},
 }
 

@@ -10,7 +10,7 @@ from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.bases.drafter import DrawnDrafter
 from decodescope.engine.decoding.values.draft import Draft
 
-from ..shared.chain_drawing import SURE, draw_in_turn
+from ..shared.chain_drawing import SURE
 from ..shared.slot_drafter import SLOTS, SlotDrafter
 
 
@@ -70,8 +70,7 @@ class LookAheadTokens(DrawnDrafter, SlotDrafter):
         return draft
 
     def _chain(self, ctx: Context) -> Draft:
-        """The guesses as a chain, drawn one after the other under a random sampler."""
-        guessed = iter(() if self._guessed is None else self._guessed[: ctx.room])
-        draft = draw_in_turn(ctx, lambda _: next(guessed, None), "look-ahead tokens")
+        """The guesses as a chain, and the look-ahead token of each."""
+        draft = self.draw_chain(ctx, "look-ahead tokens")
         draft.notes = {"look_ahead": list(range(1, len(draft) + 1)), **(draft.notes or {"sure": []})}
         return draft

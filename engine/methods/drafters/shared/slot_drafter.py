@@ -16,6 +16,8 @@ from decodescope.engine.decoding.values.draft import ROOT, Draft, Slots
 from decodescope.engine.model.heads.drafting.slot_tokens import SlotTokens, slot_mask
 from decodescope.engine.model.heads.files import missing_reason
 
+from .chain_drawing import draw_in_turn
+
 SLOTS = Note("node", "slots", "rows", "trained tokens behind the root and each node")
 
 
@@ -40,10 +42,18 @@ class SlotDrafter(Drafter):
                 f"and {method.adaptive_depth.name} would ask them too before it leaves; "
                 "choose adaptive_depth all_layers."
             )
+        return self.missing_slots(spec)
+
+    def missing_slots(self, spec: ModelSpec) -> str | None:
+        """Why the model has no trained tokens for the slots, and what to do; None if it has them."""
         return missing_reason(self.reads, spec)
 
+    def slot_tokens(self, ctx: Context) -> SlotTokens:
+        """The trained tokens for the slots."""
+        return cast(SlotTokens, ctx.target.decoder.heads[self.reads])
+
     def begin(self, ctx: Context) -> None:
-        self._trained = cast(SlotTokens, ctx.target.decoder.heads[self.reads])
+        self._trained = self.slot_tokens(ctx)
         self._guessed: Tensor | None = (
             None  # float [k, V], the target's logits of the tokens after the next root
         )
@@ -62,6 +72,11 @@ class SlotDrafter(Drafter):
             at, steps = (rows[0] + ROOT).tolist(), (rows[1] + 1).tolist()
             draft.slots = Slots(at, steps, slot_mask(rows), self._trained(rows), self._trained.prefix_kv)
         return hung
+
+    def draw_chain(self, ctx: Context, source: str) -> Draft:
+        """The guesses as a chain, drawn one after the other under a random sampler."""
+        guessed = iter(() if self._guessed is None else self._guessed[: ctx.room])
+        return draw_in_turn(ctx, lambda _: next(guessed, None), source)
 
     def observe(self, outcome: DraftOutcome) -> None:
         slots, path = outcome.draft.slots, outcome.verdict.path
