@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
 import plotly.graph_objects as go
@@ -10,7 +11,9 @@ from plotly.subplots import make_subplots
 
 from ..chart import ACCEPT, INK, LINE, MUTED, chart, escape_label
 
-MOST = 5  # readings that are drawn
+MOST = 5  # readings that are drawn: those that help most
+WIDE = 30  # characters of a line of their names
+OWN = "this draft"
 Record = Mapping[str, Any]
 Places = tuple[list[str], list[float | None]]  # what stands along an axis, and a share for each
 
@@ -58,8 +61,11 @@ PANELS: dict[str, tuple[str, str, Callable[[Record], Places]]] = {
     ),
     "positions": (
         "Overlap by position",
-        "position in the text",
-        lambda record: _label_ranges(record["by_position"], "overlap"),
+        "position in the text, from",
+        lambda record: (
+            [str(x["from"]) for x in record["by_position"]],
+            [x["overlap"] for x in record["by_position"]],
+        ),
     ),
     "kinds": ("Overlap by kind of token", "", _kinds),
 }
@@ -94,14 +100,14 @@ def figure(record: Record, sound: Record | None = None, panels: Sequence[str] = 
     title = f"{words}: overlap {record['overlap']:.0%}; {first['title']}"
     plain = chart(title, "", "", height=120 + 260 * rows)
     grid.update_layout(
-        title=plain.layout.title,
+        title=plain.layout.title.update(x=0.02, xref="container"),
         font=plain.layout.font,
         paper_bgcolor=plain.layout.paper_bgcolor,
         plot_bgcolor=plain.layout.plot_bgcolor,
         hoverlabel=plain.layout.hoverlabel,
         height=plain.layout.height,
         margin=dict(l=60, r=20, t=96, b=64),
-        legend=dict(orientation="h", y=1 + 0.09 / rows, yanchor="bottom", x=0),
+        legend=dict(orientation="h", y=1 + 0.09 / rows, yanchor="bottom", x=1, xanchor="right"),
         barmode="group",
     )
     grid.update_annotations(font_size=13).update_xaxes(title_font_size=13, tickangle=0, tickfont_size=11)
@@ -110,9 +116,9 @@ def figure(record: Record, sound: Record | None = None, panels: Sequence[str] = 
 
 def _bars(name: str, record: Record, sound: Record | None) -> list[go.Bar]:
     if name == "readings":
-        rows = record["experiments"][:MOST]
-        words = [escape_label(x["how"]) for x in rows]
-        pairs = (("as it stands", "before", MUTED), ("read otherwise", "after", ACCEPT))
+        rows = sorted(record["experiments"], key=lambda x: x["before"] - x["after"])[:MOST]
+        words = ["<br>".join(map(escape_label, wrap(x["how"], WIDE))) for x in rows]
+        pairs = ((OWN, "before", INK), ("read otherwise", "after", ACCEPT))
         return [
             go.Bar(
                 y=words,
@@ -124,7 +130,7 @@ def _bars(name: str, record: Record, sound: Record | None) -> list[go.Bar]:
             )
             for label, key, colour in pairs
         ]
-    several = [("this draft", record, INK), *([("a sound draft", sound, MUTED)] if sound else [])]
+    several = [(OWN, record, INK), *([("a sound draft", sound, MUTED)] if sound else [])]
     bars = []
     for label, one, colour in several:
         places, shares = PANELS[name][2](one)
