@@ -217,7 +217,8 @@ def as_text(tally: AcceptanceReport) -> str:
     return "\n\n".join([*parts, *map(_table_text, tables(tally)), *tally.notes])
 
 
-def _table_text(one: ReportTable) -> str:
+def _table_text(given: ReportTable) -> str:
+    one = given.with_steps()
     about = f"{one.about}\n" if one.about else ""
     below = "".join(f"\n{x}" for x in one.below)
     return f"{one.title}\n{about}{table(one.head, one.rows)}{below}"

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from decodescope.engine.core.files import write_whole
 from decodescope.lab.formatting.style import DARK, LIGHT, MONO, SANS
-from decodescope.lab.formatting.tokens import escape_html
+from decodescope.lab.formatting.tokens import escape_html, visible_piece
 from decodescope.lab.views.document import document
 
 from .report import AcceptanceReport
-from .tables import ReportTable, headline, tables
+from .step_index import format_places
+from .tables import PLACE, ReportTable, headline, tables
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 WIDE, HIGH = 180, 12  # px of a bar
@@ -20,10 +21,36 @@ WIDE, HIGH = 180, 12  # px of a bar
 def page(report: AcceptanceReport, path: str | Path | None = None) -> str:
     """One HTML file that needs no network and runs nothing; written to `path` if given, and returned."""
     title = f"DecodeScope: acceptance report, {report.model}"
-    html = table_page(title, "Acceptance report", headline(report), tables(report), report.notes)
+    shown = tables(report)
+    html = table_page(
+        title, "Acceptance report", headline(report), [*shown, step_table(report, shown)], report.notes
+    )
     if path is not None:
         write_whole(Path(path), [html])
     return html
+
+
+STEPS = "Steps to look at"
+
+
+def step_table(report: AcceptanceReport, shown: Sequence[ReportTable]) -> ReportTable:
+    """The steps that rows of these tables are linked to, one by one, with what happened there."""
+    places = sorted({place for table in shown for row in table.steps for place in row})
+    rejected = {(x.run, x.step): x for x in report.deaths}
+    rows = []
+    for place in places:
+        run, step = place
+        death = rejected.get(place)
+        before = "" if death is None else f"{visible_piece(death.before, 80)}|"
+        tokens = ("–", "–") if death is None else (death.drafted, death.came)
+        opened = f"found.show({run + 1}, {step})"
+        rows.append((format_places([place]), report.begins[run], *tokens, before, opened))
+    about = (
+        "Rows of the tables above lead here. In a notebook, show(run, step) of the report, here called found, opens the run at "
+        "that step; the rows of the page's own report open it in the Debugger."
+    )
+    head = (PLACE, "prompt", "drafted", "came", "behind", "open it")
+    return ReportTable(STEPS, about, head, rows, steps=[[x] for x in places])
 
 
 def table_page(
@@ -47,15 +74,16 @@ def table_page(
     return document(_PAGE, parts)
 
 
-def _table(table: ReportTable) -> str:
+def _table(given: ReportTable) -> str:
+    table = given.with_steps()
     bars = list(table.bars) or [None] * len(table.rows)
     head = "".join(f"<th>{escape_html(x)}</th>" for x in table.head) + ("<th></th>" if table.bars else "")
     rows = "".join(
         "<tr>"
-        + "".join(f"<td>{escape_html(x)}</td>" for x in row)
+        + "".join(f"<td>{_cell(table, i, k, x)}</td>" for k, x in enumerate(row))
         + (f"<td>{_bar(bar)}</td>" if table.bars else "")
         + "</tr>"
-        for row, bar in zip(table.rows, bars, strict=True)
+        for i, (row, bar) in enumerate(zip(table.rows, bars, strict=True))
     )
     about = f"<p class='about'>{escape_html(table.about)}</p>" if table.about else ""
     below = "".join(f"<p class='about'>{escape_html(x)}</p>" for x in table.below)
@@ -63,6 +91,18 @@ def _table(table: ReportTable) -> str:
         f"<section><h2>{escape_html(table.title)}</h2>{about}<div class='wide'><table><thead><tr>{head}</tr></thead>"
         f"<tbody>{rows}</tbody></table></div>{below}</section>"
     )
+
+
+def _cell(table: ReportTable, i: int, k: int, words: str) -> str:
+    """A cell of row `i`: in a column of places each is a link to its step, or, in the table of steps, its target."""
+    if not table.steps or table.head[k] != PLACE or not table.steps[i]:
+        return escape_html(words)
+    links = []
+    for run, step in table.steps[i]:
+        name = f"step-{run + 1}-{step}"
+        where = f"id='{name}'" if table.title == STEPS else f"href='#{name}'"
+        links.append(f"<a {where}>{escape_html(format_places([(run, step)]))}</a>")
+    return "; ".join(links)
 
 
 def _bar(share: float | None) -> str:
@@ -94,6 +134,8 @@ th { color: var(--muted); font-size: 12px; white-space: nowrap; }
 td:first-child { font-family: """
     + ", ".join(f'"{x}"' if " " in x else x for x in MONO)
     + """; }
+a { color: inherit; text-underline-offset: 2px; }
+tr:has(:target) { background: var(--panel); outline: 2px solid var(--accept); }
 .ground { fill: var(--gone); }
 .fill { fill: var(--accept); }
 """

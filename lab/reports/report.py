@@ -20,6 +20,7 @@ from .deployed_clock import Deployment
 from .rejections import Rejection
 from .speed_curve import SpeedCurves, SpeedPoint
 from .step_clock import DepthCounts
+from .step_index import StepIndex
 from .tally import AcceptanceCount, DepthCount, DraftTally, ProbabilityBin, RunCounts
 
 CONFUSIONS = 20
@@ -62,6 +63,7 @@ class AcceptanceReport:
     begins: how the prompt of each run begins;  deaths: the first LISTED places at which a draft was rejected
     lengths: accepted tokens per drafting step, a mean for each run that drafted
     templated: runs with a prompt that the model's chat template made;  reading: how all prompts were put (`PromptReading`)
+    steps_of: for each row of a table the steps to look at, in the record as table -> row -> [[run from 0, step], ...]
     by_run: the counts of each run, for comparison with another report; not in the record
     """
 
@@ -103,6 +105,7 @@ class AcceptanceReport:
     lengths: list[float] = field(default_factory=list)
     templated: int = 0
     reading: PromptReading = "raw"
+    steps_of: StepIndex = field(default_factory=StepIndex)
     by_run: list[RunCounts] = field(default_factory=list)
 
     @property
@@ -112,11 +115,12 @@ class AcceptanceReport:
 
     def record(self) -> dict[str, Any]:
         """As plain data; rows of counts include their share."""
-        record = asdict(replace(self, by_run=[], speed=SpeedCurves()))
+        record = asdict(replace(self, by_run=[], speed=SpeedCurves(), steps_of=StepIndex()))
         del record["by_run"]
         for name in ("depths", "entropy", "kinds", "ranks", "bins"):
             for row, one in zip(record[name], getattr(self, name), strict=True):
                 row["share"] = one.share
+        record["steps_of"] = self.steps_of.record()
         record["speed"] = self.speed.sentences
         record["curve"] = [point._asdict() for point in self.curve]
         record["widths"] = [point._asdict() for point in self.speed.widths]
@@ -235,6 +239,7 @@ def _make_report(tally: DraftTally, deployment: Deployment | None) -> Acceptance
         lengths=tally.lengths,
         templated=tally.templated,
         reading=tally.reading or "raw",
+        steps_of=tally.index,
         by_run=tally.by_run,
     )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from decodescope.engine.core.exactness import exactness_text
 from decodescope.lab.formatting.prompt_sentences import template_sentence
@@ -11,8 +11,10 @@ from decodescope.lab.formatting.style import format_percent
 from decodescope.lab.formatting.tokens import visible_piece
 
 from .report import AcceptanceReport
+from .step_index import Place, format_places
 from .tally import AcceptanceCount
 
+PLACE = "run, step"  # head of a column that names places
 FEW = 20  # tests below which a share is marked as one of few
 
 
@@ -22,7 +24,8 @@ class ReportTable:
     about: a sentence that says how to read it. head, rows: column heads and rows. bars: for each row a share from 0 to 1, drawn
     as a bar; None: no bar; empty: the table has none;  below: sentences shown under it
     where: for each row the fields of the deaths that it counts, as text; {}: it counts all, None: none; empty: no row counts
-    any"""
+    any
+    steps: for each row the steps to look at, as (number of the run, from 0, and step); empty: the rows have none"""
 
     title: str
     about: str
@@ -31,6 +34,14 @@ class ReportTable:
     bars: Sequence[float | None] = ()
     below: Sequence[str] = ()
     where: Sequence[Mapping[str, str] | None] = ()
+    steps: Sequence[Sequence[Place]] = ()
+
+    def with_steps(self) -> ReportTable:
+        """The table with its steps in a last column, unless it has one of places already."""
+        if not self.steps or PLACE in self.head:
+            return self
+        rows = [(*row, format_places([*places])) for row, places in zip(self.rows, self.steps, strict=True)]
+        return replace(self, head=(*self.head, PLACE), rows=rows)
 
 
 def headline(report: AcceptanceReport) -> list[str]:
@@ -72,7 +83,42 @@ def tables(report: AcceptanceReport) -> list[ReportTable]:
     ]
     whole += [_confusion_table(report), _time_table(report), _advice_table(report), _speed_table(report)]
     whole.append(_width_table(report))
-    return [x for x in whole if x is not None and x.rows]
+    return [_index_steps(x, report) for x in whole if x is not None and x.rows]
+
+
+# title of a table -> the table of the index, and the labels of its rows there, in order
+_INDEXED: dict[str, tuple[str, Callable[[AcceptanceReport], list[str]]]] = {
+    "What became of the drafts": ("fates", lambda x: [name for name, n in x.fates.items() if n]),
+    "By depth": ("depths", lambda x: [row.label for row in x.depths if row.offered]),
+    "By the target's entropy": ("entropy", lambda x: [row.label for row in x.entropy if row.tested]),
+    "By kind of token": (
+        "kinds",
+        lambda x: [row.label for row in x.kinds if row.tested or x.came[row.label]],
+    ),
+    "By order at a place": ("ranks", lambda x: [row.label for row in x.ranks]),
+    "What the draft believed": ("bins", lambda x: [row.label for row in x.bins]),
+    "Where the time went": ("spent", lambda x: [name for name, share in x.spent.items() if share >= 0.0005]),
+    "Speed by length": ("path", lambda x: [str(row.length) for row in x.curve]),
+    "Speed by tree width": ("widths", lambda x: [str(row.width) for row in x.speed.widths]),
+}
+_EVIDENCE = {  # kind of an advice -> row of the index that speaks for it
+    "length": ("fates", "refused"),
+    "tree": ("depths", "1"),
+    "temperature": ("depths", "1"),
+    "drafter": ("spent", "draft"),
+    "limit": ("spent", "draft"),
+}
+
+
+def _index_steps(table: ReportTable, report: AcceptanceReport) -> ReportTable:
+    """The table with the steps to look at for each of its rows."""
+    index = report.steps_of
+    if table.title == "What to try":
+        return replace(table, steps=[index.places(*_EVIDENCE[x.kind]) for x in report.advice])
+    if table.title == "Taken for another":
+        return replace(table, steps=[[(x.run, x.step)] for x in report.confusions])
+    name, labels = _INDEXED[table.title]
+    return replace(table, steps=[index.places(name, label) for label in labels(report)])
 
 
 def _outcome_table(report: AcceptanceReport) -> ReportTable:

@@ -27,6 +27,7 @@ from decodescope.lab.formatting.tokens import visible_token
 from .advice import simulate_prompt_lookup
 from .rejections import LISTED, Rejection
 from .step_clock import AdviceData, CutTree, StepCost
+from .step_index import Place, StepIndex
 
 ENTROPY = (0.05, 0.2, 0.5, 1.0, 2.0, 3.0)  # nats; the bins are between them
 BINS = 10  # of q
@@ -130,6 +131,7 @@ class DraftTally:
         self.pairs: Counter[tuple[str, str]] = Counter()
         self.examples: dict[tuple[str, str], tuple[str, int, int]] = {}
         self.seen = AdviceData()
+        self.index = StepIndex()
         self.notes: list[str] = []
         self.broken: list[list[str]] = []  # for each run, what its text breaks of a schema
         self.idle: list[list[str]] = []  # for each run, the parts that its end notes as inactive
@@ -224,11 +226,13 @@ class DraftTally:
         self.shared += sum(is_deciding_pass(x) and x.together is not None for x in step.passes)
         self.wall += step.wall_us
         rest = max(0.0, step.wall_us - step.draft_us - step.verify_us - step.policy_us)
-        self.spent.update(
-            {"draft": step.draft_us, "verify": step.verify_us, "policy": step.policy_us, "rest": rest}
-        )
+        spent = {"draft": step.draft_us, "verify": step.verify_us, "policy": step.policy_us, "rest": rest}
+        self.spent.update(spent)
+        at = (self.runs, step.step)
+        for name, us in spent.items():
+            self.index.add("spent", name, at, us)
         if step.draft is not None and step.extra is None:
-            self.fates["cut"] += 1
+            self._add_fate("cut", at)
             return
         if step.extra is None:  # neither a draft nor a token of its own: the text ended here
             return
@@ -239,6 +243,11 @@ class DraftTally:
         nodes = tuple(levels.count(k) for k in range(1, deep + 1))
         path = len(step.path or [])
         places = list(path_places(step, trace.header))
+        widths = tuple(_cut_by_width(step, places))
+        self.index.add("path", str(path), at)
+        self.index.add(
+            "widths", str(next((k for k, x in enumerate(widths, 1) if x.path == path), 0)), at, path
+        )
         self.seen.cycles.append(
             StepCost(
                 depth=deep,
@@ -249,12 +258,12 @@ class DraftTally:
                 draft_us=step.draft_us,
                 verify_us=step.verify_us,
                 rest_us=rest + step.policy_us,
-                widths=tuple(_cut_by_width(step, places)),
+                widths=widths,
             )
         )
         self.seen.held.append(step.n)
         if not levels:
-            self.fates["none"] += 1
+            self._add_fate("none", at)
             return
         self.kept.append(step.accepted)
         self.depths += [DepthCount(str(k + 1)) for k in range(len(self.depths), deep)]
@@ -265,7 +274,12 @@ class DraftTally:
         for place in places:
             refused = not place.passed
             self.count_place(trace, step, place, text)
-        self.fates["refused" if refused else "whole"] += 1
+        self._add_fate("refused" if refused else "whole", at)
+
+    def _add_fate(self, fate: str, at: Place) -> None:
+        """Count what became of the draft of a step."""
+        self.fates[fate] += 1
+        self.index.add("fates", fate, at)
 
     def count_place(self, trace: Trace, step: Step, place: PathPlace, text: list[int]) -> None:
         """Count the guesses of one place."""
@@ -274,8 +288,12 @@ class DraftTally:
         first = place.guesses[0]
         row.add(place.passed)
         row.first += first.ok
+        at, worth = (self.runs, step.step), float(not place.passed)
+        self.index.add("depths", row.label, at, worth)
         if law is not None:
-            self.entropy[bisect_right(ENTROPY, law.entropy)].add(place.passed)
+            openness = self.entropy[bisect_right(ENTROPY, law.entropy)]
+            openness.add(place.passed)
+            self.index.add("entropy", openness.label, at, worth)
         if law is not None and law.drawn and first.q is not None:
             self.seen.overlap.append(law.overlap)
             self.seen.agree.append(law.agree)
@@ -284,15 +302,19 @@ class DraftTally:
         ids = [*text[-CONTEXT:], *step.emitted[: place.depth - 1]]
         before = join(ids, trace.pieces)
         for guess in place.guesses:
-            self.kinds[_token_kind(trace, guess.token, before)].add(guess.ok)
+            kind = _token_kind(trace, guess.token, before)
+            self.kinds[kind].add(guess.ok)
+            self.index.add("kinds", kind, at, float(not guess.ok))
             self.ranks += [
                 AcceptanceCount(_ORDINALS.get(k, f"{k + 1}th"))
                 for k in range(len(self.ranks), guess.rank + 1)
             ]
             self.ranks[guess.rank].add(guess.ok)
+            self.index.add("ranks", self.ranks[guess.rank].label, at, float(guess.ok))
             if guess.q is not None:
                 k = min(int(guess.q * BINS), BINS - 1)
                 self.bins[k].add(guess.ok)
+                self.index.add("bins", self.bins[k].label, at, float(not guess.ok))
                 self.drawn[k].append((guess.q, guess.p))
         if not place.passed and step.extra is not None:
             self.count_rejection(trace, step, place, first, step.extra.token, before)
@@ -301,7 +323,9 @@ class DraftTally:
         self, trace: Trace, step: Step, place: PathPlace, first: TriedGuess, came: int, before: str
     ) -> None:
         """A draft was rejected at `first`, the first guess of its place, and the target's token replaced it."""
-        self.came[_token_kind(trace, came, before)] += 1
+        replaced = _token_kind(trace, came, before)
+        self.came[replaced] += 1
+        self.index.add("kinds", replaced, (self.runs, step.step))
         pair = visible_token(first.token, trace.pieces), visible_token(came, trace.pieces)
         if len(self.deaths) < LISTED:
             kind, law = _token_kind(trace, first.token, before), place.law

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from decodescope.engine.core.params import ParamError
 from decodescope.lab import report
 from decodescope.lab.reports import figures as report_figures
-from decodescope.lab.reports.page import POLICY, page
-from decodescope.lab.reports.tables import tables
+from decodescope.lab.reports.page import POLICY, page, step_table
+from decodescope.lab.reports.step_index import StepIndex, format_places
+from decodescope.lab.reports.tables import PLACE, tables
 
 from .runs import known, run
 
@@ -24,23 +26,32 @@ class Parsed(HTMLParser):
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.cells: list[str] = []
+        self.inside = False
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
         if tag == "td":
             self.cells.append("")
+            self.inside = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = self.inside and tag != "td"
 
     def handle_data(self, data: str) -> None:
-        if self.cells and self.tags[-1][0] == "td":
+        if self.inside:
             self.cells[-1] += data
 
 
 def test_one_file_runs_nothing_and_asks_for_nothing() -> None:
     made = Parsed(page(report(known("chain"))))
-    assert not [tag for tag, _ in made.tags if tag in ("script", "link", "img", "iframe", "form", "a")]
+    assert not [tag for tag, _ in made.tags if tag in ("script", "link", "img", "iframe", "form")]
+    links = [dict(props) for tag, props in made.tags if tag == "a"]
+    led = {x["href"] for x in links if "href" in x}
+    assert led == {"#" + x["id"] for x in links if "id" in x}, "every link leads to a step in the same file"
+    assert len(led) > 5 and all(x.startswith("#step-1-") for x in led)
     names = [name for _, attrs in made.tags for name in attrs]
-    assert not [x for x in names if x in ("src", "href", "action", "data") or x.startswith("on")]
+    assert not [x for x in names if x in ("src", "action", "data") or x.startswith("on")]
     assert [a["content"] for tag, a in made.tags if a.get("http-equiv") == "Content-Security-Policy"] == [
         POLICY
     ]
@@ -49,7 +60,8 @@ def test_one_file_runs_nothing_and_asks_for_nothing() -> None:
 def test_every_cell_of_every_table_stands_in_the_page_and_bars_have_its_share() -> None:
     found = report(known("chain"))
     made = Parsed(page(found))
-    cells = [x for table in tables(found) for row in table.rows for x in row]
+    shown = [*(x.with_steps() for x in tables(found)), step_table(found, tables(found))]
+    cells = [x for table in shown for row in table.rows for x in row]
     assert [x for x in made.cells if x] == [x for x in cells if x]
     bars = [float(a["width"] or 0) / 180 for tag, a in made.tags if tag == "rect" and a["class"] == "fill"]
     due = [bar for table in tables(found) for bar in table.bars if bar]
@@ -140,3 +152,46 @@ def test_few_tests_are_marked() -> None:
     assert [bool(re.search(r"\(few\)", row[3])) for row in table.rows] == [
         int(row[1]) < 20 for row in table.rows
     ]
+
+
+def test_every_row_leads_to_a_step_that_it_counts() -> None:
+    """In text the steps are listed, in the file they are linked, and a notebook opens the run there."""
+    found = report(known("chain"))
+    by = {x.title: x for x in tables(found)}
+    rejected = {(x.run, x.step) for x in found.deaths}
+    steps = {s.step: s for s in known("chain").steps}
+    for row, places in zip(by["By depth"].rows, by["By depth"].steps, strict=True):
+        for _, step in places:
+            assert len(steps[step].path or []) >= int(row[0]) - 1, "the draft reached this depth there"
+    for row, places in zip(
+        by["What became of the drafts"].rows, by["What became of the drafts"].steps, strict=True
+    ):
+        assert len(places) == min(3, int(row[1])) and ("rejected" in row[0]) == (set(places) <= rejected)
+    for row, places in zip(by["Speed by length"].rows, by["Speed by length"].steps, strict=True):
+        assert all(len(steps[step].path or []) == int(row[0]) for _, step in places)
+    longest = max(known("chain").steps, key=lambda s: s.draft_us)
+    assert by["Where the time went"].steps[0][0] == (0, longest.step), "drafting, where it took longest"
+    empty = [
+        (title, row[0])
+        for title, x in by.items()
+        for row, places in zip(x.rows, x.steps, strict=True)
+        if not places
+    ]
+    deep = len(found.depths)
+    assert {title for title, _ in empty} <= {"Speed by length"}, (
+        "only lengths that no draft reached have none"
+    )
+    assert all(int(row) > 0 for _, row in empty) and (not empty or max(int(row) for _, row in empty) > deep)
+    assert all(x.with_steps().head.count(PLACE) == 1 for x in by.values())
+    shown = found.show(1, by["By depth"].steps[0][0][1])
+    assert shown.step == by["By depth"].steps[0][0][1]
+    with pytest.raises(ParamError, match="run"):
+        found.show(2, 0)
+
+
+def test_steps_of_a_row_are_those_worth_most_and_each_once() -> None:
+    index = StepIndex()
+    for worth, step in ((0, 5), (1, 6), (0, 6), (1, 9), (0, 1), (2, 5)):
+        index.add("a", "b", (0, step), worth)
+    assert index.places("a", "b") == [(0, 5), (0, 6), (0, 9)] and index.places("a", "c") == []
+    assert format_places([(0, 5), (2, 0)]) == "1, 5; 3, 0" and format_places([]) == "–"

@@ -24,11 +24,21 @@ const matches = (death, where) => Object.entries(where).every(([name, value]) =>
 const place = (death, runs) =>
   fragment([`run=${runs[death.run]}`, `step=${death.step}`, `node=${death.node + 1}`], "debugger");
 
+/** The address at which the Debugger shows a step, [number of the run, step]. */
+const stepLink = ([run, step], runs) =>
+  h("a", { href: fragment([`run=${runs[run]}`, `step=${step}`], "debugger"), title: "open it in the Debugger" },
+    `${run + 1}, ${step}`);
+
 /** A table of the report. deaths: the rejections that its rows count, runs: the ids of the runs; show(where,
  *  words): list those that a row counts. */
-export function table({ title, about, head, rows, bars, below, where = [] }, deaths = [], runs = [], show = null) {
+export function table({ title, about, head, rows, bars, below, where = [], steps = [] }, deaths = [], runs = [],
+  show = null) {
+  const placed = steps.length > 0 && runs.length > 0 && !head.includes(PLACE);
   const under = where.map((one) => deaths.filter((death) => one && matches(death, one)));
-  const words = [...head, ...(bars.length ? [""] : []), ...(where.length && show ? ["rejected"] : [])];
+  const words = [...head, ...(bars.length ? [""] : []), ...(where.length && show ? ["rejected"] : []),
+    ...(placed ? [PLACE] : [])];
+  const links = (i) => h("td", { class: "steps" },
+    steps[i].length ? steps[i].flatMap((one, k) => [k ? "; " : "", stepLink(one, runs)]) : "–");
   const cell = (row, i, word, k) => {
     const first = head[k] === PLACE && under[i]?.[0];
     return h(k ? "td" : "th", { scope: k ? null : "row", class: cellClass(head, word, k) },
@@ -41,7 +51,7 @@ export function table({ title, about, head, rows, bars, below, where = [] }, dea
     }) : null);
   const line = (row, i) =>
     h("tr", null, row.map((word, k) => cell(row, i, word, k)), bars.length ? h("td", null, bar(bars[i])) : null,
-      where.length && show ? h("td", null, count(row, i)) : null);
+      where.length && show ? h("td", null, count(row, i)) : null, placed ? links(i) : null);
   return h("section", null, h("h2", null, title), about ? h("p", { class: "quiet" }, about) : null,
     scrollBox(title, h("table", null, heads(words), h("tbody", null, rows.map(line)))),
     below.map((sentence) => h("p", { class: "quiet" }, sentence)));

@@ -245,7 +245,8 @@ def test_each_row_of_a_rejection_opens_the_debugger_at_its_run_step_and_node(lab
     page.wait_for_selector(f"#ds-page-debugger .decision:has-text('node {deep[0].node + 1}, depth 2')")
     page.go_back()
     page.wait_for_selector("#ds-page-report .deaths tbody tr >> visible=true")
-    place = page.locator("#ds-page-report td a").first
+    taken = page.locator(".out > section", has=page.get_by_role("heading", name="Taken for another"))
+    place = taken.locator("td a").first
     first = next(
         x for x in due.deaths if (x.drafted, x.came) == (due.confusions[0].drafted, due.confusions[0].came)
     )
@@ -253,6 +254,15 @@ def test_each_row_of_a_rejection_opens_the_debugger_at_its_run_step_and_node(lab
         place.get_attribute("href")
         == f"#debugger&run={runs[first.run].run}&step={first.step}&node={first.node + 1}"
     )
+    rows = page.locator(".out section:not(.deaths, .speed) tbody tr")
+    assert rows.count() > 30 and page.locator(".out td.steps").count() == rows.count() - len(due.confusions)
+    depth = next(x for x in tables(due) if x.title == "By depth")
+    (run, step), *_ = depth.steps[1]
+    link = page.locator(".out > section", has=page.get_by_role("heading", name="By depth")).locator(
+        "tr:nth-child(2) td.steps a"
+    )
+    link.first.click()
+    page.wait_for_function(f"location.hash.startsWith('#debugger&run={runs[run].run}&step={step}')")
 
 
 @browsed
@@ -452,6 +462,9 @@ def test_two_reports_stand_side_by_side_and_come_with_the_link(lab: Lab) -> None
     page.locator(".beside select").select_option(shipped_examples()[0].run)
     page.wait_for_selector(".changes table")
     assert page.locator(".changes h2").first.inner_text() == "What changed"
+    assert len({x["y"] for x in (s.bounding_box() for s in page.locator(".changes > section").all())}) <= 2, (
+        "side by side"
+    )
     assert page.locator(".leads p").count() == 2 and "lab" in page.locator(".leads p").last.inner_text()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     before = page.locator(".changes").inner_text()
