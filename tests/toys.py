@@ -183,6 +183,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         dict(max_draft_tokens=2, placement="everywhere"),
     ],
     "space": [dict(mask_token=3, max_draft_tokens=3), dict(mask_token=0, max_draft_tokens=1)],
+    "s3d": [dict(mask_token=3), dict(mask_token=0, max_draft_tokens=2, skip_ratio=0.0)],
     "eagle": [dict(nodes=8), dict(nodes=1), dict(nodes=25, depth=2)],
     "eagle2": [
         dict(nodes=8, width=3),

@@ -41,6 +41,7 @@ WORDS = {
     "random": "a choice of a knob",
     "entropy": "how spread out a distribution is",
     "own": "what is of this one",
+    "space": "white space of a text",
     "speed": "how fast something is: what a figure shows",
     "grammar": "what a canvas obeys",
     "switch": "a control of the page",

@@ -16,9 +16,8 @@ from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.drafting.slot_tokens import SlotTokens
 
 from ..shared.chain_drawing import SURE
+from ..shared.mask_token import mask_id, mask_knob, mask_refusal
 from ..shared.slot_drafter import SLOTS, SlotDrafter
-
-AS_CONFIG_SAYS = -1
 
 
 @component
@@ -55,27 +54,14 @@ class Space(DrawnDrafter, SlotDrafter):
         unit="tokens",
         help="candidates of a pass, and masks behind each of them (k); as many as the model was tuned with",
     )
-    mask_token: int = param(
-        AS_CONFIG_SAYS,
-        low=AS_CONFIG_SAYS,
-        high=1 << 24,
-        help="id of the token that the model was tuned to guess from; -1: the mask token of its config.json",
-    )
+    mask_token: int = mask_knob()
 
     def missing_slots(self, spec: ModelSpec) -> str | None:
-        mask = self._mask(spec)
-        if mask is None:
-            return (
-                f"{self.name} guesses from a mask token, and the config.json of {spec.name} names none: set "
-                "drafter.mask_token to the id that the model was tuned with, or choose the drafter prompt_lookup."
-            )
-        if mask >= spec.vocab:
-            return f"{self.name}.mask_token is {mask}, and {spec.name} knows {spec.vocab} ids; set one below that."
-        return None
+        return mask_refusal(self.name, self.mask_token, spec)
 
     def slot_tokens(self, ctx: Context) -> SlotTokens:
         decoder = ctx.target.decoder
-        mask = self._mask(decoder.spec)
+        mask = mask_id(self.mask_token, decoder.spec)
         assert mask is not None, "a model without a mask token was refused"
         row = decoder.embed_rows(Feed.causal_chain([mask], 0, decoder.device))[0]  # [1, d]
         slots = SlotTokens(row.shape[1], self.max_draft_tokens)
@@ -92,6 +78,3 @@ class Space(DrawnDrafter, SlotDrafter):
             **(draft.notes or {"sure": []}),
         }
         return draft
-
-    def _mask(self, spec: ModelSpec) -> int | None:
-        return spec.mask_token if self.mask_token == AS_CONFIG_SAYS else self.mask_token
