@@ -1,4 +1,4 @@
-"""Cache coprocessor: its latents are those of plain passes, become entries without tokens, and 0 of them change nothing."""
+"""Cache coprocessor: latents are those of plain passes, they become entries without tokens, and 0 of them change nothing."""
 
 from __future__ import annotations
 
