@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, overload
 
-from decodescope.engine.core.arguments import check_whole_number
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace import frame
@@ -69,9 +68,4 @@ def show(
                 "A run that goes on is shown at its newest step: leave step out, or show(running.trace, step)."
             )
         return RunWidget(given, views, profile)
-    trace = trace_of(given)
-    scope = Scope(trace, views, profile)
-    if step is not None:
-        count = len(trace.steps)
-        scope.step = range(count)[check_whole_number(step, "step", -count, count - 1)]
-    return scope
+    return Scope.at_step(trace_of(given), step, views, profile)

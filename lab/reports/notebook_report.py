@@ -29,9 +29,10 @@ class NotebookReport(AcceptanceReport):
 
         Raises ParamError for a run or a step that is not there.
         """
-        from decodescope.lab.notebook import show
+        from decodescope.lab.views.scope import Scope  # it needs the packages of notebooks, and a report does not
 
-        return show(self.traces[check_whole_number(run, "run", 1, len(self.traces)) - 1], step)
+        trace = self.traces[check_whole_number(run, "run", 1, len(self.traces)) - 1]
+        return Scope.at_step(trace, step)
 
     def _repr_html_(self) -> str:
         # inside a frame a link to a place in the page leads to the notebook's own address, unless the base says otherwise
@@ -50,6 +51,6 @@ def report(given: Any, machine: str | None = None, sequences: int = 1) -> Notebo
     several = isinstance(given, Iterable) and not isinstance(given, str | Mapping)
     deployment = None if machine is None else Deployment(device(machine), sequences)
     traces = [trace_of(x) for x in given] if several else [trace_of(given)]
-    made = NotebookReport(**vars(counted(traces, deployment)))
-    made.traces = traces
-    return made
+    shown = NotebookReport(**vars(counted(traces, deployment)))
+    shown.traces = traces
+    return shown

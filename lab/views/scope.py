@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import anywidget
 import numpy as np
 import traitlets
 
+from decodescope.engine.core.arguments import check_whole_number
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace import End, Header, Prefill, Record, Step, Trace
 from decodescope.lab.decision.explain import Explanation, explain
@@ -34,6 +35,21 @@ class Scope(anywidget.AnyWidget):
     the selected one.
     trace: the displayed trace, once it is complete;  profile: of the machine that ran it: then there is a roofline
     """
+
+    @classmethod
+    def at_step(
+        cls,
+        trace: Trace,
+        step: int | None = None,
+        views: Sequence[str] = VIEWS,
+        profile: HardwareProfile | None = None,
+    ) -> Self:
+        """A trace at a step, counted from the end if negative; None: its last one. Raises ParamError if it lacks that step."""
+        scope = cls(trace, views, profile)
+        if step is not None:
+            count = len(trace.steps)
+            scope.step = range(count)[check_whole_number(step, "step", -count, count - 1)]
+        return scope
 
     _esm: Any = property(lambda self: bundle(self._parts))  # read once, when the widget is made
     _css = WEB / "styles/scope.css"

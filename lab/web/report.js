@@ -95,7 +95,8 @@ export function page(element) {
     return h("div", { class: "group" }, go,
       h("details", { open: here && wanted.size < rows.length },
         h("summary", null, h("b", null, rows[0].called),
-          h("span", { class: "quiet" }, [knobs(rows[0]), rows[0].model, READINGS[rows[0].reading]].filter(Boolean).join(", ")), count),
+          h("span", { class: "quiet" },
+            [knobs(rows[0]), rows[0].model, READINGS[rows[0].reading]].filter(Boolean).join(", ")), count),
         list));
   }
 
