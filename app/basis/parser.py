@@ -1071,6 +1071,11 @@ def _add_draft_doctor_options(sub: Parser) -> None:
         sub.add_argument(
             name, type=int_in_range(low, high), default=usual, metavar="N", help=f"{what} (default: {usual})"
         )
+    sub.add_argument(
+        "--distil",
+        action="store_true",
+        help="train a copy of the draft on half of the texts, measure it on the others; a weak draft is always",
+    )
     sub.add_argument("--out", metavar="OUT", help="write the result to this file, as JSON")
     sub.add_argument("--html", metavar="OUT", help="write a picture of the result to this file")
     _add_device_options(sub, "as torch has it")

@@ -43,6 +43,7 @@ def _examine(args: argparse.Namespace) -> int:
         prompts,
         answer_tokens=args.answer_tokens,
         window=args.window,
+        distil=args.distil,
         say=progress_printer(args.json),
     ).record()
     if out is not None:
@@ -94,6 +95,11 @@ def examination_text(record: dict[str, Any]) -> str:
         [
             head,
             *causes,
+            *(
+                []
+                if (gain := record["distillation"]) is None
+                else [gain if isinstance(gain, str) else gain["sentence"]]
+            ),
             table(("the draft read with", "overlap before", "after"), tried),
             table(("rank of the target's token in the draft", "places"), ranks),
             table(("places away", "same token", "overlap"), offsets),

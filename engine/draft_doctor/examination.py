@@ -13,6 +13,7 @@ from decodescope.engine.model.heads.base import Head
 from decodescope.engine.session.compatibility import check_same_tokens
 from decodescope.engine.session.load import Model
 
+from .distillation import DistillationGain, measure_distillation
 from .drafting import measure_drafting
 from .experiments import (
     ExperimentResult,
@@ -38,13 +39,15 @@ BLOCK = 32  # places of a bin of positions
 
 @dataclass(frozen=True)
 class DraftExamination:
-    """What the doctor measured. findings: causes, the most certain first;  figures: everything measured, as plain data"""
+    """What the doctor measured. findings: causes, the most certain first;  figures: everything measured, as plain data
+    distillation: what a short training would bring, or why it was not measured; None: it was not asked for"""
 
     target: str
     draft: str
     findings: tuple[DraftFinding, ...]
     experiments: tuple[ExperimentResult, ...]
     figures: Mapping[str, Any]
+    distillation: DistillationGain | str | None = None
 
     def record(self) -> dict[str, Any]:
         """As plain data."""
@@ -57,6 +60,9 @@ class DraftExamination:
             "draft": self.draft,
             "findings": [x.record() for x in self.findings],
             "experiments": rows,
+            "distillation": self.distillation.record()
+            if isinstance(self.distillation, DistillationGain)
+            else self.distillation,
             **self.figures,
         }
 
@@ -68,12 +74,14 @@ def examine_draft(
     *,
     answer_tokens: int = 64,
     window: int = 1024,
+    distil: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> DraftExamination:
     """Examine a draft model, or the draft head of the model with that kind's name, on the target's answers to prompts.
 
     prompts: texts, each read plainly and through the chat template if the model has one, or token ids
     answer_tokens, window: tokens of an answer, and of prompt and answer together, at most
+    distil: measure what a short training would bring, also where the draft is not weak
 
     Raises DoctorError (a head that is not there or cannot be read, no usable answer), MethodError for models that do not go
     together or a prompt that cannot be read.
@@ -81,7 +89,7 @@ def examine_draft(
     if isinstance(draft, Model):
         check_same_tokens({TARGET: model, "draft": draft})
     say("writing the target's answers")
-    return examine_texts(model, draft, write_texts(model, prompts, answer_tokens, window), say)
+    return examine_texts(model, draft, write_texts(model, prompts, answer_tokens, window), say, distil)
 
 
 def examine_texts(
@@ -89,6 +97,7 @@ def examine_texts(
     draft: Model | str,
     texts: Sequence[DoctorText],
     say: Callable[[str], None] = lambda text: None,
+    distil: bool = False,
 ) -> DraftExamination:
     """The same on texts that the target has written. Raises DoctorError."""
     target, reader = ModelReader(model.decoder), _make_reader(model, draft)
@@ -136,7 +145,14 @@ def examine_texts(
         "texts": len(texts),
     }
     name = draft.name if isinstance(draft, Model) else f"head {draft}"
-    return DraftExamination(model.name, name, tuple(findings), tuple(results), figures)
+    gain: DistillationGain | str | None = None
+    if distil or findings[0].cause == "weak":
+        gain = (
+            measure_distillation(target, reader, texts, say)
+            if isinstance(reader, ModelReader)
+            else "Distillation of a head was not measured: decodescope train goes on with its training."
+        )
+    return DraftExamination(model.name, name, tuple(findings), tuple(results), figures, gain)
 
 
 def _add_drafting(

@@ -21,24 +21,26 @@ class DoctorError(Refusal):
 
 @dataclass(frozen=True)
 class DoctorText:
-    """A prompt and the target's greedy answer, as ids. start: tokens of the prompt;  chat: went through the chat template"""
+    """A prompt and the target's greedy answer, as ids. start: tokens of the prompt;  chat: went through the chat template
+    prompt: number of the prompt, which its text and the same through the template share"""
 
     ids: list[int]
     start: int
     chat: bool
+    prompt: int = 0
 
 
-def encode_prompts(model: Model, prompts: Sequence[str | Sequence[int]]) -> list[tuple[list[int], bool]]:
-    """The ids of every prompt, and whether they come from the chat template.
+def encode_prompts(model: Model, prompts: Sequence[str | Sequence[int]]) -> list[tuple[list[int], bool, int]]:
+    """The ids of every prompt, whether they come from the chat template, and the prompt's number.
 
     A text is read twice where the model has a template: as it is, and as a user's turn. Ids are taken as they are. Raises
     ParamError, MethodError.
     """
-    rows: list[tuple[list[int], bool]] = []
-    for prompt in prompts:
-        rows.append((encode_text_or_ids(model, prompt), False))
+    rows: list[tuple[list[int], bool, int]] = []
+    for number, prompt in enumerate(prompts):
+        rows.append((encode_text_or_ids(model, prompt), False, number))
         if isinstance(prompt, str) and model.tokenizer is not None and model.tokenizer.has_chat:
-            rows.append((encode_text_or_ids(model, prompt, chat=True), True))
+            rows.append((encode_text_or_ids(model, prompt, chat=True), True, number))
     return rows
 
 
@@ -50,14 +52,14 @@ def write_texts(
     Raises DoctorError if no answer is long enough to be examined, MethodError for a prompt that cannot be read.
     """
     room = min(window, model.spec.max_positions) - answer_tokens
-    rows = [(ids, chat) for ids, chat in encode_prompts(model, prompts) if 0 < len(ids) <= room]
+    rows = [row for row in encode_prompts(model, prompts) if 0 < len(row[0]) <= room]
     settings = BatchSettings(Method().sampler, stop_condition(model, None, []), max_new=answer_tokens)
-    batch = decode_batch(model, [ids for ids, _ in rows], settings)
+    batch = decode_batch(model, [ids for ids, *_ in rows], settings)
     if batch.fault is not None:
         raise DoctorError(f"The answers could not be written ({batch.fault}): give fewer or shorter prompts.")
     texts = [
-        DoctorText([*ids, *answer.tokens], len(ids), chat)
-        for (ids, chat), answer in zip(rows, batch.texts, strict=True)
+        DoctorText([*ids, *answer.tokens], len(ids), chat, number)
+        for (ids, chat, number), answer in zip(rows, batch.texts, strict=True)
         if len(answer.tokens) >= SHORTEST
     ]
     if not texts:
