@@ -29,9 +29,8 @@ class NotebookReport(AcceptanceReport):
 
         Raises ParamError for a run or a step that is not there.
         """
-        from decodescope.lab.views.scope import (
-            Scope,
-        )  # it needs the packages of notebooks, and a report does not
+        # here, since it needs the packages of notebooks, and a report does not
+        from decodescope.lab.views.scope import Scope
 
         trace = self.traces[check_whole_number(run, "run", 1, len(self.traces)) - 1]
         return Scope.at_step(trace, step)
