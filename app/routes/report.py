@@ -131,7 +131,7 @@ def _plotly_script() -> bytes:
     """The script that draws charts in a browser, as the installed library ships it."""
     from plotly.offline import get_plotlyjs
 
-    return get_plotlyjs().encode()
+    return str(get_plotlyjs()).encode()
 
 
 def speed_chart(report: AcceptanceReport, oracle: OracleCurve | None = None) -> dict[str, Any] | None:

@@ -75,8 +75,8 @@ def measure_distillation(
         say(f"training a copy of the draft on half {number} of the texts")
         try:
             trained = [_train(target, draft.decoder, seen, rate) for rate in RATES]
-        except (EngineFault, Refusal) as error:
-            return f"Distillation was not measured: {error}"
+        except (EngineFault, Refusal) as fault:
+            return f"Distillation was not measured: {fault}"
         gains = np.nanmean(read_overlaps(target, [ModelReader(x) for x in trained], seen), axis=1)
         best = int(gains.argmax())
         rows.append(read_overlaps(target, [draft, ModelReader(trained[best])], held))

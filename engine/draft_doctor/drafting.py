@@ -71,7 +71,7 @@ def measure_drafting(model: Model, reader: TextReader | None, texts: Sequence[Do
     """Tokens a pass of a draft that is read so; None where that cannot be measured."""
     if isinstance(reader, HeadReader):
         return None if reader.layer_shift else measure_head(model, reader.head, texts)
-    first = reader
+    first: Any = reader
     while hasattr(first, "inner"):
         first = first.inner
     # a head whose ids are moved feeds back what it guessed; that is not read here
