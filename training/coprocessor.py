@@ -128,9 +128,8 @@ class CoprocessorPart:
             self._batches = batches(training_stream(self.seed), LENGTH, WINDOWS, self.seed, "cpu")
         ids = next(self._batches)
         places = torch.randint(1, ids.shape[1] - AHEAD, (len(ids), PLACES), generator=self.draw)
-        with torch.autocast(
-            "cpu", enabled=False
-        ):  # these many small products take seven times as long in bfloat16
+        # these many small products take seven times as long in bfloat16
+        with torch.autocast("cpu", enabled=False):
             return self.loss_of(ids, places)
 
     @torch.no_grad()

@@ -41,7 +41,7 @@ class CacheCoprocessor(PromptCompression):
     title = "Cache coprocessor (deliberation in latent space)"
     source = "Liu et al. 2024, arXiv:2412.17747, section 2 (the abstract was read; details recalled); no code was published"
     caution = "Needs long training: after 208 short steps the texts of `lab` were still worse with it (docs/heads.md)."
-    changes: ClassVar[str] = "latent vectors computed from the prompt's cache are in the prompt"
+    changes: ClassVar[str] = "vectors computed from its cache are in the prompt"
 
     latent_tokens: int = param(
         8,
