@@ -70,7 +70,8 @@ def measure_distillation(
     halves = _split_by_prompt(texts)
     if not all(halves):
         return "Distillation was not measured: it needs two prompts, one to learn from and one to measure. Give more."
-    rows, steps, rates = list[np.ndarray](), list[int](), list[float]()
+    rows = list[np.ndarray]()
+    steps, rates = list[int](), list[float]()
     for number, (seen, held) in enumerate((halves, halves[::-1]), 1):
         say(f"training a copy of the draft on half {number} of the texts")
         try:
