@@ -14,7 +14,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,17 +22,20 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from decodescope.engine import load
+from decodescope.engine import Method, Session, load
 from decodescope.engine.core.reference import with_weights
 from decodescope.engine.core.spec import Rope
 from decodescope.engine.draft_doctor.examination import DraftExamination, examine_texts
-from decodescope.engine.draft_doctor.texts import write_texts
+from decodescope.engine.draft_doctor.texts import DoctorText, write_texts
 from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.base import Head, HeadLinear
 from decodescope.engine.model.layers.matrix import unpack
 from decodescope.engine.session.load import Model
+from decodescope.engine.trace import Trace
+from decodescope.lab.reports.report import count_report
 from decodescope.testing.toys import noisy_decoder
 
 NOISE = 0.3  # of the mean absolute weight
@@ -471,6 +474,45 @@ def make_row(case: Case, seen: DraftExamination) -> dict[str, Any]:
     }
 
 
+def decode_traces(
+    model: Model, draft: Model | str, texts: Sequence[DoctorText], tokens: int
+) -> Iterator[Trace]:
+    """The recording of each text's prompt decoded with the pair, greedily, at level "decisions"."""
+    drafter = "draft_model" if isinstance(draft, Model) else draft
+    method = Method.from_names({"drafter": drafter})
+    models = {"draft": draft} if isinstance(draft, Model) else {}
+    for text in texts:
+        session = Session(model, method, text.ids[: text.start], models=models, max_new_tokens=tokens, seed=0)
+        session.start()
+        yield Trace([session.header, session.prefilled, *session.stream()])
+
+
+def make_trace_row(case: Case, traces: Iterator[Trace]) -> dict[str, Any]:
+    """What recordings of a pair say without the models; a pair whose draft cannot run gives the refusal."""
+    try:
+        seen = count_report(traces)
+    except (EngineFault, ValueError) as error:
+        cause = "not_finite" if "finite" in str(error) or "NaN" in str(error) else ""
+        return {
+            "pair": case.name,
+            "first": cause,
+            "certainty": 0.0,
+            "kept": 0.0,
+            "evidence": str(error),
+            "right": cause in case.causes,
+        }
+    tried = sum(x.tested for x in seen.depths)
+    first = seen.findings[0] if seen.findings else None
+    return {
+        "pair": case.name,
+        "first": "" if first is None else first.cause,
+        "certainty": 0.0 if first is None else first.certainty,
+        "kept": sum(x.accepted for x in seen.depths) / max(1, tried),
+        "evidence": " ".join(seen.lacking) if first is None else first.evidence,
+        "right": first is not None and first.cause in case.causes,
+    }
+
+
 def main() -> None:
     """Print a row for each pair that the model can make, then how many are right."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -480,6 +522,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100, help="of the texts, the first ones")
     parser.add_argument("--tuning", action="store_true", help="the texts that the rules were set on")
     parser.add_argument("--seed", type=int, default=3, help="of the noise")
+    parser.add_argument("--traces", action="store_true", help="what recordings alone say, without the models")
     parser.add_argument("--json", metavar="OUT", help="append a line for each pair to this file")
     parser.add_argument(
         "--records", metavar="FOLDER", help="write what the doctor measured of each pair, as JSON"
@@ -491,7 +534,7 @@ def main() -> None:
         f"{len(texts)} texts of {min(len(x.ids) for x in texts)} to {max(len(x.ids) for x in texts)} tokens\n"
     )
     noisy = make_noisy(model, NOISE, args.seed)
-    print("| pair | overlap | first cause | certainty | right | evidence |")
+    print(f"| pair | {'kept' if args.traces else 'overlap'} | first cause | certainty | right | evidence |")
     print("|---|---|---|---|---|---|")
     rows = []
     for case in CASES:
@@ -500,15 +543,19 @@ def main() -> None:
         if case.head and case.head not in model.decoder.heads:
             continue
         began = time.process_time()
-        seen = examine_texts(*case.make(model, noisy), texts)
-        one = make_row(case, seen)
-        if args.records:
-            folder = Path(args.records)
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"{case.name}.json").write_text(json.dumps(seen.record()), encoding="utf-8")
+        pair = case.make(model, noisy)
+        if args.traces:
+            one = make_trace_row(case, decode_traces(*pair, texts, args.answer_tokens))
+        else:
+            seen = examine_texts(*pair, texts)
+            one = make_row(case, seen)
+            if args.records:
+                folder = Path(args.records)
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / f"{case.name}.json").write_text(json.dumps(seen.record()), encoding="utf-8")
         rows.append({**one, "seconds": time.process_time() - began})
         print(
-            f"| {case.name} | {one['overlap']:.0%} | {one['first']} | {one['certainty']:.2f} | "
+            f"| {case.name} | {one['kept' if args.traces else 'overlap']:.0%} | {one['first']} | {one['certainty']:.2f} | "
             f"{'yes' if one['right'] else 'no'} | {one['evidence']} |",
             flush=True,
         )

@@ -12,6 +12,7 @@ from decodescope.engine.core.exactness import Exactness
 from decodescope.engine.core.roles import WHOLE
 from decodescope.engine.trace import Header, Trace, TraceError
 from decodescope.engine.trace.query.causes import causes_shown
+from decodescope.engine.trace.query.draft_findings import DraftFinding
 from decodescope.engine.trace.query.prompt_reading import READINGS, PromptReading, prompt_reading
 from decodescope.engine.trace.records.parts import part_description
 
@@ -22,6 +23,7 @@ from .speed_curve import SpeedCurves, SpeedPoint
 from .step_clock import DepthCounts
 from .step_index import StepIndex
 from .tally import AcceptanceCount, DepthCount, DraftTally, ProbabilityBin, RunCounts
+from .trace_signatures import diagnose, doctor_command
 
 CONFUSIONS = 20
 NO_TRACE = "There is no trace to report on: give one at least."
@@ -64,6 +66,8 @@ class AcceptanceReport:
     lengths: accepted tokens per drafting step, a mean for each run that drafted
     templated: runs with a prompt that the model's chat template made;  reading: how all prompts were put (`PromptReading`)
     steps_of: for each row of a table the steps to look at, in the record as table -> row -> [[run from 0, step], ...]
+    findings: why drafts were refused, as far as the record says, the most certain first;  lacking: what it does not show
+    doctor: the command line that examines both models, "" if nothing drafts from a model or a head
     by_run: the counts of each run, for comparison with another report; not in the record
     """
 
@@ -106,6 +110,9 @@ class AcceptanceReport:
     templated: int = 0
     reading: PromptReading = "raw"
     steps_of: StepIndex = field(default_factory=StepIndex)
+    findings: list[DraftFinding] = field(default_factory=list)
+    lacking: list[str] = field(default_factory=list)
+    doctor: str = ""
     by_run: list[RunCounts] = field(default_factory=list)
 
     @property
@@ -189,6 +196,7 @@ def _make_report(tally: DraftTally, deployment: Deployment | None) -> Acceptance
     seen.rates = [DepthCounts(x.tested, x.accepted, x.first) for x in tally.depths]
     tried, speeds, more = advice(head, seen, deployment)
     curve = speeds.lengths
+    diagnosis = diagnose(tally.places)
     speed = tally.tokens / tally.wall * 1e6 if tally.wall else 0.0
     deep = min(max(x.depth for x in seen.cycles), len(curve) - 1)
     modelled = curve[deep].tokens / curve[deep].step_us * 1e6 if curve and deployment is None else None
@@ -240,6 +248,9 @@ def _make_report(tally: DraftTally, deployment: Deployment | None) -> Acceptance
         templated=tally.templated,
         reading=tally.reading or "raw",
         steps_of=tally.index,
+        findings=diagnosis.findings,
+        lacking=diagnosis.lacking,
+        doctor=doctor_command(head),
         by_run=tally.by_run,
     )
 

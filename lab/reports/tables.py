@@ -74,6 +74,7 @@ def headline(report: AcceptanceReport) -> list[str]:
 def tables(report: AcceptanceReport) -> list[ReportTable]:
     """All tables, in reading order; empty ones are left out."""
     whole = [
+        _cause_table(report),
         _outcome_table(report),
         _depth_table(report),
         _entropy_table(report),
@@ -115,10 +116,25 @@ def _index_steps(table: ReportTable, report: AcceptanceReport) -> ReportTable:
     index = report.steps_of
     if table.title == "What to try":
         return replace(table, steps=[index.places(*_EVIDENCE[x.kind]) for x in report.advice])
+    if table.title == "Why drafts were refused":
+        shown = index.places("fates", "refused") or index.places("fates", "whole")
+        return replace(table, steps=[shown for _ in report.findings])
     if table.title == "Taken for another":
         return replace(table, steps=[[(x.run, x.step)] for x in report.confusions])
     name, labels = _INDEXED[table.title]
     return replace(table, steps=[index.places(name, label) for label in labels(report)])
+
+
+def _cause_table(report: AcceptanceReport) -> ReportTable:
+    about = "Named from these recordings alone, without the models: a hint at where to look first, the most certain first."
+    rows = [(x.title, format_percent(x.certainty), x.evidence, x.check) for x in report.findings]
+    below = [*report.lacking]
+    if report.doctor:
+        below.append(f"With both models at hand, this examines them: {report.doctor}")
+    head = ("cause", "certainty", "evidence", "what to check")
+    return ReportTable(
+        "Why drafts were refused", about, head, rows, [x.certainty for x in report.findings], below
+    )
 
 
 def _outcome_table(report: AcceptanceReport) -> ReportTable:

@@ -28,6 +28,7 @@ from .advice import simulate_prompt_lookup
 from .rejections import LISTED, Rejection
 from .step_clock import AdviceData, CutTree, StepCost
 from .step_index import Place, StepIndex
+from .trace_places import PlaceLog
 
 ENTROPY = (0.05, 0.2, 0.5, 1.0, 2.0, 3.0)  # nats; the bins are between them
 BINS = 10  # of q
@@ -132,6 +133,7 @@ class DraftTally:
         self.examples: dict[tuple[str, str], tuple[str, int, int]] = {}
         self.seen = AdviceData()
         self.index = StepIndex()
+        self.places = PlaceLog()
         self.notes: list[str] = []
         self.broken: list[list[str]] = []  # for each run, what its text breaks of a schema
         self.idle: list[list[str]] = []  # for each run, the parts that its end notes as inactive
@@ -174,6 +176,7 @@ class DraftTally:
             self.notes.append(
                 f"{name} is a fork: {left} of its steps were made by another method or forced, and are left out."
             )
+        self.places.end_run(trace, text, read)
         steps, tokens, sizes = simulate_prompt_lookup(text, read, head.max_new_tokens or len(text))
         before = self.seen.looked_up
         self.seen.looked_up = before[0] + steps, before[1] + tokens, before[2] + sizes
@@ -300,6 +303,7 @@ class DraftTally:
             if place.depth == 1 and len(place.guesses) == 1 and not place.passed:
                 self.seen.rescue.append(law.second_guess_chance(first.token))
         ids = [*text[-CONTEXT:], *step.emitted[: place.depth - 1]]
+        self.places.add(trace, step, place, ids[-1])
         before = join(ids, trace.pieces)
         for guess in place.guesses:
             kind = _token_kind(trace, guess.token, before)

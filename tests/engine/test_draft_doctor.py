@@ -32,12 +32,12 @@ from decodescope.engine.draft_doctor.readers import (
     with_head_flag,
     with_swapped_inputs,
 )
-from decodescope.engine.draft_doctor.signatures import CHECKS, find_change
 from decodescope.engine.draft_doctor.texts import DoctorError, DoctorText, write_texts
 from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.load import load
+from decodescope.engine.trace.query.draft_findings import CHECKS, find_change
 
 Change = Callable[[Decoder], Decoder]
 TARGET = toys.target(torch.float32, toys.LIVELY)
