@@ -264,6 +264,8 @@ def test_prompts_that_go_together_are_reported_on_as_those_that_do_not(
         "target passes were run for several texts at once" in x for x in told["notes"]
     )
     page = on_the_page(tmp_path / "page", file, batch=2)
+    for one in (told, page):
+        del one["steps_of"]["spent"]  # the steps that took longest
     assert {k: told[k] for k in page.keys() - TIMED} == {k: page[k] for k in page.keys() - TIMED}, (
         "the page says the same"
     )
