@@ -12,6 +12,7 @@ from decodescope.engine.core.roles import TARGET
 from decodescope.engine.model.heads.base import Head
 from decodescope.engine.session.compatibility import check_same_tokens
 from decodescope.engine.session.load import Model
+from decodescope.engine.trace.query.draft_findings import DraftFinding
 
 from .distillation import DistillationGain, measure_distillation
 from .drafting import measure_drafting
@@ -30,7 +31,7 @@ from .experiments import (
 from .pair_checks import compare_files
 from .places import OFFSETS, PairPlaces, read_overlaps, read_places
 from .readers import HeadReader, ModelReader, TextReader
-from .signatures import DraftFinding, name_causes
+from .signatures import name_causes
 from .texts import DoctorError, DoctorText, write_texts
 
 RANKS = (1, 2, 4, 8, 32)  # upper ends of the histogram of ranks

@@ -30,7 +30,7 @@ class PlaceDistributions(NamedTuple):
 
 
 class TriedPlace(NamedTuple):
-    """One tried place. index: of its token in the text, the prompt included;  depth: in the draft, from 1
+    """One tried place. position: of its token in the text, the prompt included;  depth: in the draft, from 1
 
     guess, came: ids of the first guess and of the token that came;  passed: one of the guesses stayed
     overlap: sum of min(p, q), where the record shows both after the sampler;  p, q: of the guess (q before the sampler)
@@ -38,7 +38,7 @@ class TriedPlace(NamedTuple):
     """
 
     run: int
-    index: int
+    position: int
     depth: int
     guess: int
     came: int

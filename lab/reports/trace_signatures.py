@@ -112,9 +112,9 @@ def _find_place_shift(log: PlaceLog) -> Iterator[DraftFinding]:
     hits: dict[int, float] = {}
     for offset in (-2, -1, 1, 2):
         there = [
-            log.texts[x.run].ids[x.index + offset] == x.guess
+            log.texts[x.run].ids[x.position + offset] == x.guess
             for x in wrong
-            if 0 <= x.index + offset < len(log.texts[x.run].ids)
+            if 0 <= x.position + offset < len(log.texts[x.run].ids)
         ]
         if len(there) < LEAST_PLACES:
             return
@@ -136,7 +136,7 @@ def _find_place_shift(log: PlaceLog) -> Iterator[DraftFinding]:
 def _find_cliff(log: PlaceLog, passed: np.ndarray) -> Iterator[DraftFinding]:
     """A position of the text, or a length of the prompt, from which on guesses are refused."""
     for cause, index, words in (
-        ("context", np.array([x.index for x in log.rows]), "at position {} of the texts"),
+        ("context", np.array([x.position for x in log.rows]), "at position {} of the texts"),
         (
             "long_prompts",
             np.array([log.texts[x.run].start for x in log.rows]),
@@ -261,8 +261,14 @@ def fit_scale(places: Sequence[PlaceDistributions]) -> ScaleFit | None:
     agree = float(np.mean([x.p.argmax() == x.logq.argmax() for x in of_use]))
     divergence, kept = divergence / len(of_use), kept / len(of_use)
     best, one = int(divergence.argmin()), len(SCALES) // 2  # the middle one is 1
-    figures = [float(x) for x in (divergence[one], divergence[best], kept[one], kept[best])]
-    return ScaleFit(float(SCALES[best]), *figures, agree)
+    return ScaleFit(
+        scale=float(SCALES[best]),
+        before=float(divergence[one]),
+        after=float(divergence[best]),
+        kept=float(kept[one]),
+        scaled=float(kept[best]),
+        agree=agree,
+    )
 
 
 def _find_independence(log: PlaceLog, passed: np.ndarray) -> Iterator[DraftFinding]:
