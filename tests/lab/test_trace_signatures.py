@@ -101,7 +101,7 @@ def handmade(change: Callable[[int, dict[str, Any]], None], start: int = 10) -> 
         came = ids[start + i]
         right = i % 4 != 0
         row: dict[str, Any] = {
-            **{"run": 0, "index": start + i, "depth": 1 + i % 2, "guess": came, "came": came},
+            **{"run": 0, "position": start + i, "depth": 1 + i % 2, "guess": came, "came": came},
             **{"passed": True, "overlap": None, "p": 0.5, "q": 0.5, "rank": 1, "classes": (False,) * 3},
         }
         row |= {} if right else {"guess": (came + 1 + int(random.integers(48))) % 50}
@@ -114,7 +114,7 @@ def handmade(change: Callable[[int, dict[str, Any]], None], start: int = 10) -> 
 
 def shift(offset: int) -> Callable[[int, dict[str, Any]], None]:
     ids = np.random.default_rng(0).integers(0, 50, COUNT + 14).tolist()
-    return lambda i, row: row.update(guess=ids[row["index"] + offset]) if i % 5 else None
+    return lambda i, row: row.update(guess=ids[row["position"] + offset]) if i % 5 else None
 
 
 PLANTED: list[tuple[str, Callable[[int, dict[str, Any]], None], str]] = [
@@ -145,7 +145,7 @@ def test_a_planted_fault_comes_first(
 
 
 def test_long_prompts_are_named_by_the_length_from_which_drafts_fail() -> None:
-    log = handmade(lambda i, row: row.update(run=0 if i < 100 else 1, kept=i < 100, index=20 + i % 100))
+    log = handmade(lambda i, row: row.update(run=0 if i < 100 else 1, kept=i < 100, position=20 + i % 100))
     log.texts = [log.texts[0], RunText(log.texts[0].ids, 500, True)]
     first = diagnose(log).findings[0]
     assert first.cause == "long_prompts" and "from prompts of 500 tokens on" in first.evidence
