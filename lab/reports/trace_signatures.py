@@ -35,6 +35,7 @@ from decodescope.engine.trace.query.draft_findings import (
 from .trace_places import CLASSES, PlaceDistributions, PlaceLog
 
 BAD = HEALTHY / 2  # share of kept places below which drafts are bad there
+BAD_PLACE = HEALTHY / 4  # the same of the first or the later places, where the others are good
 SHARE = 0.3  # of the wrong guesses that must have one distance of ids, or be the token of one other place
 OFTENER = 3.0  # how many times as often as at the places further away
 NEAR = 8  # ranks that count as near
@@ -168,7 +169,7 @@ def _find_depth(log: PlaceLog, passed: np.ndarray) -> Iterator[DraftFinding]:
         return
     difference, z, later, early = gap
     # later places are reached only after kept ones, in easier text: a gap alone says nothing
-    if abs(z) >= LEAST_Z and min(early, later) < BAD and max(early, later) >= HEALTHY:
+    if abs(z) >= LEAST_Z and min(early, later) < BAD_PLACE and max(early, later) >= HEALTHY:
         yield make_finding(
             "first_place" if difference > 0 else "later_places",
             WEAKNESS if difference < 0 else min(0.6, certainty_of(z, difference)),

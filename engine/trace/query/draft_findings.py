@@ -137,7 +137,7 @@ CHECKS: dict[str, tuple[str, str]] = {
     ),
     "unrelated": (
         "the draft's guesses have little to do with the target",
-        "Run the doctor on both models: ids that it reads, positions, a head's inputs and weights of another model look alike.",
+        "Run the doctor with both models: moved input ids, positions, inputs of a head and another model look alike.",
     ),
     "weak": (
         "the draft is weak everywhere, and nothing is broken",
