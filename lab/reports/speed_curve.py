@@ -46,7 +46,7 @@ class SpeedCurves:
     lengths: list[SpeedPoint] = field(default_factory=list)
     widths: list[WidthPoint] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
-    clock: Clock | None = None
+    clock: Clock | None = field(default=None, repr=False, compare=False)
 
 
 def measure_speed(seen: AdviceData, clock: Clock, path: str) -> SpeedCurves:

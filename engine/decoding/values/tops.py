@@ -167,7 +167,11 @@ def _entropy_of_softmax(law: Tensor, z: Tensor, p: list[list[float]]) -> list[fl
 def _largest_values(p: Tensor) -> tuple[list[list[int]], list[list[float]]]:
     """The TOP largest of each row [P, V], ids and values: the largest first, the lowest id first among equal ones."""
     values, ids = top_values(p)
-    return settle_ties(p, ids.tolist(), values.tolist())
+    if p.is_cpu or p.dtype.itemsize < 4:
+        return settle_ties(p, ids.tolist(), values.tolist())
+    # one wait for both; whole numbers below 2^24 are exact in float32
+    rows, count = torch.cat([values, ids.to(p.dtype)], 1).tolist(), values.shape[1]
+    return settle_ties(p, [[int(x) for x in row[count:]] for row in rows], [row[:count] for row in rows])
 
 
 def top_values(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -180,8 +184,9 @@ def top_values(rows: Tensor) -> tuple[Tensor, Tensor]:
     if not rows.is_cpu or rows.shape[1] < WIDE:
         return rows.topk(count, -1)
     columns = rows[:, : width * BLOCK].view(len(rows), BLOCK, width).amax(1).topk(count, -1).indices  # [P, K]
-    ids = (columns[:, :, None] + torch.arange(0, width * BLOCK, width)).view(len(rows), count * BLOCK)
-    behind = torch.arange(width * BLOCK, rows.shape[1]).expand(len(rows), -1)
+    places = torch.arange(0, width * BLOCK, width, device=rows.device)
+    ids = (columns[:, :, None] + places).view(len(rows), count * BLOCK)
+    behind = torch.arange(width * BLOCK, rows.shape[1], device=rows.device).expand(len(rows), -1)
     ids = torch.cat([ids, behind], 1)
     best = rows.gather(1, ids).topk(count, -1)
     return best.values, ids.gather(1, best.indices)

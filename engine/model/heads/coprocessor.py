@@ -44,8 +44,9 @@ class Coprocessor(Head):
         sizes = (width + 2 * n_kv_heads * head_dim, d), (d, width), (2 * d_ff, d), (d, d_ff)
         self.embeds = nn.Parameter(torch.empty(tokens, d))
         for name, (out, inner) in zip(MATRICES, sizes, strict=True):
-            down = torch.randn(n_layers, rank, inner) * inner**-0.5
-            self.register_parameter(f"{name}_a", nn.Parameter(down))
+            self.register_parameter(
+                f"{name}_a", nn.Parameter(torch.randn(n_layers, rank, inner) * inner**-0.5)
+            )
             self.register_parameter(f"{name}_b", nn.Parameter(torch.zeros(n_layers, out, rank)))
 
     def factors(self, name: str, layer: int) -> tuple[Tensor, Tensor]:
