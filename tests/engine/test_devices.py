@@ -204,8 +204,8 @@ def test_reading_sees_what_waits() -> None:
 
 
 # By name: the parts of a method, for how many results a step of it waits at most (recorded at the level decisions), and how
-# often it copies something to the device. These numbers may fall. One copy is of the tokens that came, for the record of what the
-# draft thought of them.
+# often it copies something to the device. These numbers may fall. One copy is of the tokens that came: the draft's own view of
+# them is recorded.
 STEPS: dict[str, tuple[dict[str, Any], int, int]] = {
     "autoregressive": ({}, 4, 0),
     "chain": (dict(drafter=("draft_model", dict(max_draft_tokens=3))), 10, 5),

@@ -54,9 +54,8 @@ def test_the_best_length_and_what_nothing_can_be_said_of_stand_in_text_and_json(
     made = counted(max_draft_tokens=4)
     best = max(made.curve, key=lambda x: x.over_plain)
     below = next(x.below for x in tables(made) if x.title == "Speed by length")
-    assert below[0].startswith(f"Best length: {best.length}") and f"{best.over_plain:.2f} times" in " ".join(
-        below
-    )
+    speed = f"{best.over_plain:.2f} times" if best.length else "no draft"  # as this machine's times have it
+    assert below[0].startswith(f"Best length: {best.length}") and speed in below[0]
     assert any("always right" in x for x in below) and any("Tree sizes: unknown" in x for x in below)
     assert any(x.startswith("Times: ") for x in below)
     record = made.record()
