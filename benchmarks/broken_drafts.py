@@ -9,7 +9,6 @@ doctor were set on `--tuning` with the seeds 1 and 2; the figures are of the oth
 from __future__ import annotations
 
 import argparse
-import copy
 import json
 import shutil
 import tempfile
@@ -325,12 +324,8 @@ def break_head(kind: str, change: Callable[[Any], Head]) -> Maker:
     """A maker: the target with its head of that kind, changed."""
 
     def make(model: Model, noisy: Decoder) -> tuple[Model, Model | str]:
-        decoder = copy.copy(model.decoder)
-        decoder.heads = {
-            **model.decoder.heads,
-            kind: change(model.decoder.heads[kind].copy_to(dtype=torch.float32)),
-        }
-        return replace(model, decoder=decoder), kind
+        head = change(model.decoder.heads[kind].copy_to(dtype=torch.float32))
+        return replace(model, decoder=model.decoder.with_heads({kind: head})), kind
 
     return make
 

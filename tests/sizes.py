@@ -111,10 +111,9 @@ def commit() -> str:
         return ""
 
 
-@cache
-def draw_number() -> int:
-    """A number that the commit's hash gives: what a test takes by it changes from commit to commit, and not within one."""
-    return int.from_bytes(hashlib.sha256(commit().encode()).digest()[:8], "big")
+def draw_number(commit: str) -> int:
+    """A number that a commit's hash gives: what a test takes by it changes from commit to commit, and not within one."""
+    return int.from_bytes(hashlib.sha256(commit.encode()).digest()[:8], "big")
 
 
 def by_turns(every: int, cases: Iterable[Any]) -> list[Any]:
@@ -123,7 +122,7 @@ def by_turns(every: int, cases: Iterable[Any]) -> list[Any]:
     The commit's hash says which ones, so that over time each is taken. `cases`: values, tuples of them where a test has
     several, or `pytest.param`; those that are nightly already stay so and are not counted.
     """
-    turn, taken = count(draw_number() % every), []
+    turn, taken = count(draw_number(commit()) % every), []
     for case in cases:
         if not hasattr(case, "marks"):
             case = pytest.param(*(case if isinstance(case, tuple) else (case,)))

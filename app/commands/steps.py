@@ -71,13 +71,13 @@ def fork(args: argparse.Namespace) -> int:
     target = new_trace_path(args.trace)
     from decodescope.engine.session.replay.fork import Fork
     from decodescope.engine.trace import open_trace
-    from decodescope.engine.trace.encoding.forks import header_at
+    from decodescope.engine.trace.encoding.forks import header_before
 
     with closing(open_trace(args.file)) as recorded:
         header, steps = recorded.header, list(recorded.steps[: args.step + 1])
     change = _parse_change(args, header)
     method = _fork_method(header, args.step, change)
-    model, drafts = _load_models(args, header_at(header, max(args.step - 1, 0)), method)
+    model, drafts = _load_models(args, header_before(header, args.step), method)
     instead = _load_replacements(args, header, model)
     forced = {node - 1: ok for node, ok in args.force}
     if len(forced) < len(args.force):

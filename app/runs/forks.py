@@ -12,7 +12,7 @@ from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.engine.core.component import component_from_record as part_of
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.trace import TraceError, read_header
-from decodescope.engine.trace.encoding.forks import fork_legs, header_at, method_at
+from decodescope.engine.trace.encoding.forks import fork_legs, header_before, method_at
 from decodescope.engine.trace.encoding.forks import fork_record as story
 from decodescope.engine.trace.records.events import Header, Step
 from decodescope.lab.wire.wire import trace_node
@@ -65,9 +65,7 @@ def fork(play: RunService, channel: RecordStream, body: Mapping[str, Any]) -> Re
         return Fork(models[TARGET], header, steps, number, models=without_target(models), **more)
 
     roles = () if method is None else method.lanes
-    channel_forked = play.launch(
-        play.find_recorded_models(header_at(header, max(number - 1, 0)), roles), session
-    )
+    channel_forked = play.launch(play.find_recorded_models(header_before(header, number), roles), session)
     channel_forked.fork = story(header, number, name, asked, forced)
     return channel_forked
 

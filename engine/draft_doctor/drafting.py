@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,6 +14,7 @@ from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method
 from decodescope.engine.session.session import Session
 
+from .places import PairPlaces
 from .readers import HeadReader, TextReader
 from .texts import DoctorText
 
@@ -33,27 +33,36 @@ def count_passes(right: np.ndarray, length: int = LENGTH) -> int:
     return passes
 
 
-def measure_reading(reader: TextReader, texts: Sequence[DoctorText]) -> float:
-    """Tokens a pass of a draft model that reads the target's answers so.
+def count_kept(answers: Sequence[np.ndarray]) -> float:
+    """Tokens a pass over answers. Each: bool [n], the tokens that the draft guesses right.
 
     The answers are greedy, and a draft reads what was kept: so its guesses are those of one pass over the text.
     """
-    tokens = passes = 0
+    return sum(map(len, answers)) / max(1, sum(map(count_passes, answers)))
+
+
+def count_places(places: PairPlaces) -> float:
+    """Tokens a pass of the draft model that these places are of."""
+    rows = places.select(places.answer)
+    right = rows.guess == rows.token
+    return count_kept([right[rows.text == x] for x in np.unique(rows.text)])
+
+
+def measure_reading(reader: TextReader, texts: Sequence[DoctorText]) -> float:
+    """Tokens a pass of a draft model that reads the target's answers so."""
+    answers = []
     for text in texts:
         first, logits = reader.read(text.ids)
         start = max(text.start, first)
         answer = np.array(text.ids[start:])
         guesses = logits[start - first : start - first + len(answer)].argmax(-1).cpu().numpy()
-        tokens += len(answer)
-        passes += count_passes(guesses == answer)
-    return tokens / max(1, passes)
+        answers.append(guesses == answer)
+    return count_kept(answers)
 
 
 def measure_head(model: Model, head: Head, texts: Sequence[DoctorText]) -> float | None:
     """Tokens a pass of a head, which feeds its own states back: it drafts for a few texts. None where it drafts for none."""
-    decoder = copy.copy(model.decoder)
-    decoder.heads = {**model.decoder.heads, head.kind: head}
-    other = replace(model, decoder=decoder)
+    other = replace(model, decoder=model.decoder.with_heads({head.kind: head}))
     tokens = steps = 0
     for text in sorted(texts, key=lambda x: x.start - len(x.ids))[:DECODED]:
         new = len(text.ids) - text.start

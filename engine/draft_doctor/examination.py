@@ -15,7 +15,7 @@ from decodescope.engine.session.load import Model
 from decodescope.engine.trace.query.draft_findings import DraftFinding
 
 from .distillation import DistillationGain, measure_distillation
-from .drafting import measure_drafting
+from .drafting import count_places, measure_drafting
 from .experiments import (
     ExperimentResult,
     fit_temperature,
@@ -133,7 +133,7 @@ def examine_texts(
         differences,
         reactions,
     )
-    kept = measure_drafting(model, reader, texts)
+    kept = measure_drafting(model, reader, texts) if isinstance(reader, HeadReader) else count_places(places)
     if kept is not None:
         findings = [
             _add_drafting(x, results, kept, lambda other: measure_drafting(model, other, texts))

@@ -10,17 +10,15 @@ from decodescope.engine.trace.query.draft_findings import (
     GAP,
     HEALTHY,
     LEAST_GAIN,
-    LEAST_PLACES,
     LEAST_Z,
     LESS_KL,
-    OFTEN,
-    REFUSED,
     SCALE,
-    SURE,
     WEAKNESS,
     DraftFinding,
     certainty_of,
+    compare_means,
     find_change,
+    find_wiring,
     make_finding,
 )
 
@@ -62,7 +60,7 @@ def name_causes(
         findings += _find_classes(answers, {name: x[places.answer] for name, x in classes.items()})
     if fit is not None and not any(x.cause == "temperature" for x in findings):
         findings += _find_scale(fit)
-    findings += _find_wiring(answers)
+    findings += find_wiring(answers.q_guess, answers.p_guess)
     findings += _judge_differences(differences, answers)
     findings.sort(key=lambda x: -x.certainty)
     return findings or [_judge_strength(answers)]
@@ -151,37 +149,31 @@ def _find_template(places: PairPlaces, reactions: Sequence[float] | None) -> Ite
             draft=draft,
         )
         return
-    chat, raw = places.overlap[places.chat], places.overlap[~places.chat]
-    if min(len(chat), len(raw)) < LEAST_PLACES:
-        return
-    gap = float(raw.mean() - chat.mean())
-    z = gap / max(float(np.sqrt(chat.var() / len(chat) + raw.var() / len(raw))), 1e-9)
-    if gap >= TEMPLATE_GAP and z >= LEAST_Z:
+    gap = compare_means(places.overlap[~places.chat], places.overlap[places.chat])
+    if gap is not None and gap.difference >= TEMPLATE_GAP and gap.z >= LEAST_Z:
         yield make_finding(
             "weak_template",
             WEAKNESS,
-            f"The overlap is {raw.mean():.0%} on plain prompts and {chat.mean():.0%} on the same through the template.",
-            raw=float(raw.mean()),
-            chat=float(chat.mean()),
-            z=z,
+            f"The overlap is {gap.first:.0%} on plain prompts and {gap.second:.0%} on the same through the template.",
+            raw=gap.first,
+            chat=gap.second,
+            z=gap.z,
         )
 
 
 def _find_classes(places: PairPlaces, classes: Mapping[str, np.ndarray]) -> Iterator[DraftFinding]:
     for name, rows in classes.items():
-        inside, outside = places.overlap[rows], places.overlap[~rows]
-        if min(len(inside), len(outside)) < LEAST_PLACES or outside.mean() < HEALTHY:
+        gap = compare_means(places.overlap[~rows], places.overlap[rows])
+        if gap is None or gap.first < HEALTHY:
             continue
-        gap = float(outside.mean() - inside.mean())
-        z = gap / max(float(np.sqrt(inside.var() / len(inside) + outside.var() / len(outside))), 1e-9)
-        if gap >= GAP and z >= LEAST_Z:
+        if gap.difference >= GAP and gap.z >= LEAST_Z:
             yield make_finding(
                 "tokens",
-                min(0.6, certainty_of(z, gap)),
-                f"The overlap is {inside.mean():.0%} at {name} and {outside.mean():.0%} elsewhere.",
-                inside=float(inside.mean()),
-                outside=float(outside.mean()),
-                z=z,
+                min(0.6, certainty_of(gap.z, gap.difference)),
+                f"The overlap is {gap.second:.0%} at {name} and {gap.first:.0%} elsewhere.",
+                inside=gap.second,
+                outside=gap.first,
+                z=gap.z,
             )
 
 
@@ -190,20 +182,6 @@ def _judge_differences(differences: Sequence[PairDifference], places: PairPlaces
     mean = float(places.overlap.mean())
     for x in differences:
         yield make_finding(x.cause, KNOWN if mean < HEALTHY else KNOWN / 2, x.evidence, overlap=mean)
-
-
-def _find_wiring(places: PairPlaces) -> Iterator[DraftFinding]:
-    sure = places.q_guess >= SURE
-    wrong = sure & (places.p_guess < REFUSED)
-    count, share = int(sure.sum()), float(wrong.sum() / max(1, sure.sum()))
-    if count >= max(LEAST_PLACES / 2, OFTEN * len(sure)) and share >= 0.5:
-        yield make_finding(
-            "wiring",
-            0.5 * share,
-            f"Of {count} guesses with at least {SURE:.0%}, {share:.0%} get less than {REFUSED:.0%} from the target.",
-            sure=count,
-            share=share,
-        )
 
 
 def _judge_strength(places: PairPlaces) -> DraftFinding:

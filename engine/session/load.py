@@ -247,7 +247,7 @@ def load(
 
 
 def exchange_heads(model: Model, heads: Mapping[str, Path], allow_pickle: bool = False) -> Model:
-    """The same model, with shared weights, and the draft heads in these folders, by kind, in the place of its own.
+    """The same model, with shared weights, and the draft heads in these folders, by kind, for its own of that kind.
 
     Raises LoadError for heads that are damaged or made for another model.
     """
@@ -257,8 +257,8 @@ def exchange_heads(model: Model, heads: Mapping[str, Path], allow_pickle: bool =
         for kind, x in heads.items()
     }
     spec = replace(model.spec, heads=tuple(dict.fromkeys((*model.spec.heads, *nets))))
-    decoder = copy.copy(old)
-    decoder.spec, decoder.heads = spec, {**old.heads, **nets}
+    decoder = old.with_heads(nets)
+    decoder.spec = spec
     remarks = [x for net in nets.values() for x in net.remarks]
     remarks += _foreign_head_remarks(nets, model.path, model.name)
     return replace(model, spec=spec, decoder=decoder, remarks=remarks)

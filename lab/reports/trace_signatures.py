@@ -21,14 +21,13 @@ from decodescope.engine.trace.query.draft_findings import (
     LEAST_PLACES,
     LEAST_Z,
     LESS_KL,
-    OFTEN,
-    REFUSED,
     SCALE,
-    SURE,
     WEAKNESS,
     DraftFinding,
     certainty_of,
+    compare_means,
     find_change,
+    find_wiring,
     make_finding,
 )
 
@@ -164,7 +163,7 @@ def _find_cliff(log: PlaceLog, passed: np.ndarray) -> Iterator[DraftFinding]:
 def _find_depth(log: PlaceLog, passed: np.ndarray) -> Iterator[DraftFinding]:
     """The first place of the drafts differs from the later ones."""
     first = np.array([x.depth == 1 for x in log.rows])
-    gap = _compare(passed[~first], passed[first])
+    gap = compare_means(passed[~first], passed[first])
     if gap is None:
         return
     difference, z, later, early = gap
@@ -183,7 +182,7 @@ def _find_depth(log: PlaceLog, passed: np.ndarray) -> Iterator[DraftFinding]:
 def _find_classes(log: PlaceLog, passed: np.ndarray) -> Iterator[DraftFinding]:
     members = np.array(log.classes, bool)
     for k, name in enumerate(CLASSES):
-        gap = _compare(passed[~members[:, k]], passed[members[:, k]])
+        gap = compare_means(passed[~members[:, k]], passed[members[:, k]])
         if gap is None:
             continue
         difference, z, outside, inside = gap
@@ -196,15 +195,6 @@ def _find_classes(log: PlaceLog, passed: np.ndarray) -> Iterator[DraftFinding]:
                 outside=outside,
                 z=z,
             )
-
-
-def _compare(a: np.ndarray, b: np.ndarray) -> tuple[float, float, float, float] | None:
-    """Difference of two means, its z, and both means; None: too few of one of them."""
-    if min(len(a), len(b)) < LEAST_PLACES:
-        return None
-    error = max(float(np.sqrt(a.var() / len(a) + b.var() / len(b))), 1e-9)
-    difference = float(a.mean() - b.mean())
-    return difference, difference / error, float(a.mean()), float(b.mean())
 
 
 def _find_temperature(log: PlaceLog) -> Iterator[DraftFinding]:
@@ -290,18 +280,8 @@ def _find_independence(log: PlaceLog, passed: np.ndarray) -> Iterator[DraftFindi
 
 
 def _find_wiring(log: PlaceLog) -> Iterator[DraftFinding]:
-    known = [x for x in log.rows if x.p is not None and x.q is not None]
-    sure = [x for x in known if x.q is not None and x.q >= SURE]
-    wrong = sum(x.p is not None and x.p < REFUSED for x in sure)
-    if len(sure) >= max(LEAST_PLACES / 2, OFTEN * len(known)) and wrong >= 0.5 * len(sure):
-        share = wrong / len(sure)
-        yield make_finding(
-            "wiring",
-            0.5 * share,
-            f"Of {len(sure)} guesses with at least {SURE:.0%}, {share:.0%} get less than {REFUSED:.0%} from the target.",
-            sure=float(len(sure)),
-            share=share,
-        )
+    known = [(x.q, x.p) for x in log.rows if x.p is not None and x.q is not None]
+    return find_wiring(*np.array(known, float).reshape(-1, 2).T)
 
 
 def _judge_strength(log: PlaceLog, passed: np.ndarray) -> DraftFinding:

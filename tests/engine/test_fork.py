@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from typing import Any
 
@@ -369,12 +368,12 @@ def test_a_fork_goes_on_with_another_head() -> None:
     parts = dict(drafter=("eagle", dict(nodes=4)))
     run = base(**parts)
     big, _ = toys.pair()
-    decoder, head = copy.copy(big.decoder), big.decoder.heads["eagle"]
+    head = big.decoder.heads["eagle"]
     noise = torch.Generator().manual_seed(1)
     tensors = {
         name: x * torch.rand(x.shape, generator=noise, dtype=x.dtype) for name, x in head.tensors().items()
     }
-    decoder.heads = {**decoder.heads, "eagle": head.with_tensors(tensors)}
+    decoder = big.decoder.with_heads({"eagle": head.with_tensors(tensors)})
     made = forked(run, instead={"target": replace(big, decoder=decoder)})
     ours, theirs = ([s.draft and s.draft.tokens for s in x.sink.steps] for x in (made, run))
     assert (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import random
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sizes import commit, nightly
+from sizes import commit, draw_number, nightly
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -19,8 +18,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 def drawn(count: int, commit: str) -> list[Path]:
     """`count` notebooks, chosen by the commit's hash, so that over time every notebook is chosen."""
-    seed = int.from_bytes(hashlib.sha256(commit.encode()).digest()[:8], "big")
-    return random.Random(seed).sample(NOTEBOOKS, count)
+    return random.Random(draw_number(commit)).sample(NOTEBOOKS, count)
 
 
 def in_turns(count: int) -> list[Any]:

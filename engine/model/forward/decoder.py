@@ -107,6 +107,12 @@ class Decoder:
         decoder.heads = {name: head.copy_to(**where) for name, head in self.heads.items()}
         return decoder
 
+    def with_heads(self, heads: Mapping[str, CompanionNet]) -> Decoder:
+        """The same model, with shared weights, and these heads, by kind, for its own of that kind."""
+        decoder = copy.copy(self)
+        decoder.heads = {**self.heads, **heads}
+        return decoder
+
     def pack_weights(self) -> Decoder:
         """The same model with its matrices laid out for this processor. The plain matrices are dropped, except a tied
         embedding, because its rows are still looked up. Otherwise memory stays the same."""

@@ -143,6 +143,11 @@ def header_at(header: Header, step: int) -> Header:
     return replace_models(header, leg.models)
 
 
+def header_before(header: Header, step: int) -> Header:
+    """The same of the step before `step`: with the models that a fork at `step` begins with."""
+    return header_at(header, max(step - 1, 0))
+
+
 def replace_models(header: Header, models: Mapping[str, Any]) -> Header:
     """The header with other models. models: role -> what it says of them, see `ForkLeg`"""
     lanes = {role: x for role, x in models.items() if role != TARGET}

@@ -7,9 +7,9 @@ The draft doctor names them with both models at hand (`engine/draft_doctor/signa
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -175,6 +175,38 @@ def make_finding(cause: str, certainty: float, evidence: str, **figures: float) 
 def certainty_of(z: float, share: float) -> float:
     """How sure a difference of z standard errors makes that it explains a `share` of the loss."""
     return float((1 - math.exp(-(z**2) / 8)) * math.sqrt(min(1.0, max(0.0, share))))
+
+
+class MeanGap(NamedTuple):
+    """Two means that differ: first minus second, its z, and both."""
+
+    difference: float
+    z: float
+    first: float
+    second: float
+
+
+def compare_means(first: np.ndarray, second: np.ndarray) -> MeanGap | None:
+    """How much higher the mean of float [N] is than that of float [M]; None: too few places of one of them."""
+    if min(len(first), len(second)) < LEAST_PLACES:
+        return None
+    error = max(float(np.sqrt(first.var() / len(first) + second.var() / len(second))), 1e-9)
+    difference = float(first.mean() - second.mean())
+    return MeanGap(difference, difference / error, float(first.mean()), float(second.mean()))
+
+
+def find_wiring(q: np.ndarray, p: np.ndarray) -> Iterator[DraftFinding]:
+    """Guesses that the draft is sure of and the target never says. q, p: float [N], what both give each guess."""
+    sure = q >= SURE
+    count, share = int(sure.sum()), float((sure & (p < REFUSED)).sum() / max(1, sure.sum()))
+    if count >= max(LEAST_PLACES / 2, OFTEN * len(sure)) and share >= 0.5:
+        yield make_finding(
+            "wiring",
+            0.5 * share,
+            f"Of {count} guesses with at least {SURE:.0%}, {share:.0%} get less than {REFUSED:.0%} from the target.",
+            sure=count,
+            share=share,
+        )
 
 
 def find_change(values: np.ndarray, index: np.ndarray) -> tuple[int, float, float, float] | None:
