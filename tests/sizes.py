@@ -117,7 +117,7 @@ def draw_number(commit: str) -> int:
 
 
 def by_turns(every: int, cases: Iterable[Any]) -> list[Any]:
-    """Parameters of a test, of which a commit takes one of `every`; the rest is nightly.
+    """Parameters of a test: a commit takes one of `every`; the rest is nightly.
 
     The commit's hash says which ones, so that over time each is taken. `cases`: values, tuples of them where a test has
     several, or `pytest.param`; those that are nightly already stay so and are not counted.

@@ -26,7 +26,7 @@ class CoprocessorPart:
 
     A window is read once by the frozen model, without a gradient. At each of several places the coprocessor reads the cache up
     to there, and the frozen model reads its latents and the tokens that follow. The loss is that of these tokens.
-    `computes` = False puts the soft tokens themselves in the place of the latents: the baseline without a coprocessor.
+    `computes` = False uses the soft tokens themselves as latents: the baseline without a coprocessor.
     """
 
     lr = 1e-3

@@ -1,4 +1,4 @@
-"""Drafting: the tokens that a pass of the target keeps from a draft, greedily, as it stands and as it is read otherwise."""
+"""Drafting: the tokens that a pass of the target keeps from a draft, greedily: as it is, and read with one thing changed."""
 
 from __future__ import annotations
 

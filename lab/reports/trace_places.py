@@ -14,7 +14,7 @@ from decodescope.engine.trace.records.events import Piece
 from decodescope.engine.trace.records.pieces import join
 from decodescope.lab.decision.path_places import DistributionPair, PathPlace
 
-FITTED = 2000  # places at most whose distributions are kept for a fit
+FITTED = 2000  # places at most that keep their distributions for a fit
 
 
 class PlaceDistributions(NamedTuple):
@@ -122,7 +122,7 @@ class PlaceLog:
             self.fits.append(PlaceDistributions(np.array([y for _, y in both]), logq, rest))
 
     def end_run(self, trace: Trace, ids: Sequence[int], start: int) -> None:
-        """The run is over. ids: its whole text, of which `start` are the prompt's"""
+        """The run is over. ids: its whole text;  start: how many of them are the prompt's"""
         self.texts.append(RunText(tuple(ids), start, trace.header.chat))
 
 

@@ -126,7 +126,10 @@ def test_trained_heads_draft_the_cycle_without_a_fault(kind: str, tmp_path: Path
     """Training and drafting agree on every shift: all drafted tokens are accepted, in every step."""
     head = trained(kind)
     for row in training.measure(cyclic(), head, text(32, 24, 999)):
-        assert row[0] > 0.97
+        # of 304 guesses a wrong one may be third and none second
+        assert row[0] > 0.97 and [round(x, 2) for x in row] == sorted(
+            (round(x, 2) for x in row), reverse=True
+        )
     assert decoded(head, tmp_path)[1:-1] == [3] * 9
 
 

@@ -14,7 +14,7 @@ ROOT = -1
 class DraftTops:
     """The draft's own distribution at each tried place, before the sampler, if a model or a head computed one.
 
-    places: int32 [P]; -1 the root, else the node reached. Only places whose next token was emitted
+    places: int32 [P]; -1 the root, else the node reached. Only places from which a token was emitted
     ids:    int32 [P, K]; the likeliest tokens of the draft, likeliest first, the lowest id first among equal ones; -1 pads
             where the draft gives fewer a probability above 0
     logp:   float32 [P, K]; their log-probabilities, in nats; minus infinity where `ids` is -1
@@ -36,7 +36,7 @@ class DraftTops:
     def rank_of(self, place: int, token: int, came: bool) -> int | None:
         """The rank of a token at a place, from 1; one that is not among `ids` has the rank behind them. None: there is no row.
 
-        came: it is the token that came there, whose rank is recorded
+        came: it is the token that came there; its rank is recorded
         """
         row = self.row_of(place)
         if row is None:

@@ -1,4 +1,4 @@
-"""Draft examination: what `doctor draft` measured, as panels; beside a sound draft, if one is given."""
+"""Draft examination: what `doctor draft` measured, as panels; with a sound draft, if one is given."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST = 5  # readings that are drawn: those that help most
 WIDE = 30  # characters of a line of their names
 OWN = "this draft"
 Record = Mapping[str, Any]
-Places = tuple[list[str], list[float | None]]  # what stands along an axis, and a share for each
+Places = tuple[list[str], list[float | None]]  # the labels along an axis, and a share for each
 
 
 def _label_ranges(rows: Sequence[Record], value: str) -> Places:
@@ -42,7 +42,7 @@ def _kinds(record: Record) -> Places:
     return [name for name, x in rows if x["places"]], [x["overlap"] for _, x in rows if x["places"]]
 
 
-# panel -> its title, what stands along x, and the shares of a record
+# panel -> its title, the title of the x axis, and the shares of a record
 PANELS: dict[str, tuple[str, str, Callable[[Record], Places]]] = {
     "ranks": (
         "How the draft ranks the target's token",

@@ -26,8 +26,8 @@ class Space(DrawnDrafter, SlotDrafter):
 
     In the row of mask j (from 0) the target guesses the token j + 2 after the group's place. The group at the end of the
     accepted path makes the next candidates, so one pass of (k + 1)^2 rows verifies and drafts. All masks are one token of the
-    vocabulary. Nothing stands beside the model: its own weights were fine-tuned, on ordinary text and on groups of masks whose
-    rows learn the tokens ahead. So the text is that of the tuned model, and the method is lossless for this model. A model
+    vocabulary. The model has no further net: its own weights were fine-tuned, on ordinary text and on groups of masks, which
+    learn the tokens ahead. So the text is that of the tuned model, and the method is lossless for this model. A model
     that never learnt the mask guesses badly, and its text stays the same.
 
     The first pass has no candidates; the authors' code fills it with masks, which never match. Under a random sampler each
