@@ -121,7 +121,7 @@ def test_feature_is_what_the_unembedding_reads() -> None:
     assert torch.equal(r.early, cyclic().states(ids)[1]) and torch.equal(r.embedded, cyclic().states(ids)[0])
 
 
-@pytest.mark.parametrize("kind", by_turns(6, HEADS))
+@pytest.mark.parametrize("kind", by_turns(len(HEADS), HEADS))
 def test_trained_heads_draft_the_cycle_without_a_fault(kind: str, tmp_path: Path) -> None:
     """Training and drafting agree on every shift: all drafted tokens are accepted, in every step."""
     head = trained(kind)
@@ -133,7 +133,7 @@ def test_trained_heads_draft_the_cycle_without_a_fault(kind: str, tmp_path: Path
     assert decoded(head, tmp_path)[1:-1] == [3] * 9
 
 
-@pytest.mark.parametrize("kind", by_turns(9, HEADS))
+@pytest.mark.parametrize("kind", by_turns(len(HEADS), HEADS))
 def test_heads_trained_one_token_off_never_guess_right(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ DRAFTERS = toys.variants("drafter")
 DRAWN = [x for x in DRAFTERS if contract.proposes_by_draft_model(*x)]
 
 
-@pytest.mark.parametrize(("name", "settings"), DRAFTERS)
+@pytest.mark.parametrize(("name", "settings"), by_turns(2, DRAFTERS))
 @sizes("count, more", usual=(20, 0), full=(40, 3))
 def test_greedy_text_is_the_targets_own(name: str, settings: dict, count: int, more: int) -> None:
     contract.text_is_the_targets_own(name, settings, count, more)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from law.cases import PROPOSALS, SAMPLERS, true_law, walked, worlds
-from sizes import sizes
+from sizes import by_turns, sizes
 
 from decodescope.testing.reference import Warp, text_distribution
 from decodescope.testing.tables import PROMPT
@@ -43,7 +43,7 @@ def kinds_for(name: str, sampler: str) -> tuple[str, ...]:
     return (kinds[turn % 5], kinds[(turn + 2) % 5]) if len(kinds) == 5 else (kinds[turn // 4 % len(kinds)],)
 
 
-@pytest.mark.parametrize(("name", "sampler"), CROSSINGS)
+@pytest.mark.parametrize(("name", "sampler"), by_turns(2, CROSSINGS))
 @sizes("tables", usual=1, full=2)
 def test_a_lossless_method_has_the_targets_law(name, sampler, tables, agree):
     for kind in kinds_for(name, sampler)[:tables]:
