@@ -17,8 +17,8 @@ from .shared.run import (
     build_method,
     calibration_notes,
     load_models,
+    model_notes,
     prompt_ids,
-    remarks,
     special_token_notes,
     summary_figures,
     unused_model_notes,
@@ -78,7 +78,7 @@ class MethodBatch:
         self.method = build_method(args)
         self.notes = unused_model_notes(args, self.method) + calibration_notes(self.method)
         self.model, self.others = load_models(args, self.method)
-        self.notes += remarks(self.model, *self.others.values())
+        self.notes += model_notes(self.method, self.model, self.others)
         if self.folder is not None:
             remember_models([self.model, *self.others.values()])
         assert self.model.tokenizer is not None

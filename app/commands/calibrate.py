@@ -28,7 +28,7 @@ from decodescope.engine.model.checkpoint.prompt_source import PromptSource
 from decodescope.lab.formatting.prompt_sentences import prompt_sentences
 
 from .shared.output import print_json, print_note, table
-from .shared.run import build_method, load_models, prompt_ids, remarks, unused_model_notes
+from .shared.run import build_method, load_models, model_notes, prompt_ids, unused_model_notes
 from .shared.texts import read_text
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _calibrate_exits(args: argparse.Namespace) -> ConformalThresholds:
 def _load_with_notes(args: argparse.Namespace, method: Method) -> tuple[Model, dict[str, Model]]:
     notes = unused_model_notes(args, method)
     model, drafts = load_models(args, method)
-    for text in notes + remarks(model, *drafts.values()):
+    for text in notes + model_notes(method, model, drafts):
         print_note(text)
     choose_threads(args, model)
     return model, drafts

@@ -32,7 +32,7 @@ from .shared.run import (
     build_method,
     catch_interrupts,
     load_models,
-    remarks,
+    model_notes,
     special_token_notes,
     unused_model_notes,
 )
@@ -257,7 +257,7 @@ class DecodedRuns:
         self.method = method
         notes = unused_model_notes(args, method)
         self.model, self.drafts = load_models(args, method)
-        for text in notes + remarks(self.model, *self.drafts.values()):
+        for text in notes + model_notes(method, self.model, self.drafts):
             print_note(text)
         choose_threads(args, self.model)
         measure_passes(self.model, *self.drafts.values())

@@ -28,8 +28,8 @@ from .shared.run import (
     build_method,
     check_option_texts,
     load_models,
+    model_notes,
     prompt_ids,
-    remarks,
     special_token_notes,
     unused_model_notes,
 )
@@ -83,7 +83,7 @@ def _serve_requests(
     method = build_method(args)
     notes = unused_model_notes(args, method)
     model, drafts = load_models(args, method)
-    for text in notes + remarks(model, *drafts.values()):
+    for text in notes + model_notes(method, model, drafts):
         print_note(text)
     choose_threads(args, model)
     sources = {q: prompts[q].source(args.chat) for q in dict.fromkeys(requests)}

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 
+import pytest
 import toys
 from toylab import ToyPlay
 from two_vocabularies import DRAFT, TARGET, unequal_pair
 
+from decodescope.app.commands import batch_method, calibrate, report, workload
+from decodescope.app.commands.shared import run
 from decodescope.app.page.layout import _settings_summary
 from decodescope.app.runs.run_service import RunChoice
+from decodescope.engine.core.component import build
+from decodescope.engine.session.method import Method
 
 
 def unequal_play(folder: Path) -> ToyPlay:
@@ -39,3 +45,16 @@ def test_a_run_of_such_a_pair_is_recorded(tmp_path: Path) -> None:
     channel = play.start(RunChoice("ab cd", {"drafter": "tli"}, max_new=12))
     assert play._jobs[channel.run].wait(300)
     assert channel.status == "done" and toys.SPEC.vocab == len(TARGET)
+
+
+@pytest.mark.parametrize(
+    "command", [report, batch_method, calibrate, workload, run], ids=lambda x: x.__name__
+)
+def test_every_command_that_decodes_says_how_many_tokens_both_have(command: ModuleType) -> None:
+    target, draft = unequal_pair()
+    draft.remarks = ["toy-draft was read in a special way."]
+    notes = command.model_notes(Method(drafter=build("drafter", "tli")), target, {"draft": draft})
+    assert notes[0] == "Note: toy-draft was read in a special way."
+    assert notes[1].endswith(
+        f"{len({*TARGET} & {*DRAFT})} of its {len(DRAFT)} tokens (83%) are tokens of both."
+    )

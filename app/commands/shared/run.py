@@ -117,7 +117,7 @@ def decode_prompt(
     method = build_method(args)
     notes += unused_model_notes(args, method) + calibration_notes(method)
     model, drafts = load_models(args, method)
-    notes += remarks(model, *drafts.values()) + tokenizer_notes(method, model, drafts)
+    notes += model_notes(method, model, drafts)
     from decodescope.engine.session.session import Session
 
     threads = choose_threads(args, model)
@@ -429,13 +429,10 @@ def load_models(args: argparse.Namespace, method: Method) -> tuple[Model, dict[s
     return model, others
 
 
-def tokenizer_notes(method: Method, model: Model, drafts: Mapping[str, Model]) -> list[str]:
-    """Lines for models of the method that have another tokenizer than the target: how many tokens they share."""
+def model_notes(method: Method, model: Model, others: Mapping[str, Model]) -> list[str]:
+    """Notes on how the files of these models were read, and on models with another tokenizer than the target: how many tokens
+    they share with it. None twice."""
     from decodescope.engine.session.compatibility import vocabulary_remarks
 
-    return [f"Note: {x}" for x in vocabulary_remarks(method, {TARGET: model, **drafts})]
-
-
-def remarks(*models: Model) -> list[str]:
-    """Notes on how the files of these models were read; none twice."""
-    return [f"Note: {x}" for x in dict.fromkeys(x for one in models for x in one.remarks)]
+    read = [x for one in (model, *others.values()) for x in one.remarks]
+    return [f"Note: {x}" for x in dict.fromkeys(read + vocabulary_remarks(method, {TARGET: model, **others}))]
