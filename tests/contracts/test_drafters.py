@@ -12,14 +12,14 @@ DRAFTERS = toys.variants("drafter")
 DRAWN = [x for x in DRAFTERS if contract.proposes_by_draft_model(*x)]
 
 
-@pytest.mark.parametrize(("name", "settings"), by_turns(2, DRAFTERS))
+@pytest.mark.parametrize(("name", "settings"), by_turns(3, DRAFTERS))
 @sizes("count, more", usual=(20, 0), full=(40, 3))
 def test_greedy_text_is_the_targets_own(name: str, settings: dict, count: int, more: int) -> None:
     contract.text_is_the_targets_own(name, settings, count, more)
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "sampler"), by_turns(2, first_settings(DRAFTERS, ["greedy", "temperature"]))
+    ("name", "settings", "sampler"), by_turns(3, first_settings(DRAFTERS, ["greedy", "temperature"]))
 )
 @sizes("count", usual=20, full=40)
 def test_draft_is_a_tree_that_fits(name: str, settings: dict, sampler: str, count: int) -> None:
@@ -27,7 +27,7 @@ def test_draft_is_a_tree_that_fits(name: str, settings: dict, sampler: str, coun
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "sampler"), by_turns(2, first_settings(DRAFTERS, ["greedy", "temperature"]))
+    ("name", "settings", "sampler"), by_turns(3, first_settings(DRAFTERS, ["greedy", "temperature"]))
 )
 def test_one_pass_over_a_draft_equals_reading_every_branch_alone(
     name: str, settings: dict, sampler: str
@@ -41,7 +41,7 @@ def test_recorded_law_is_that_of_the_draft_model_reading_the_branch_alone(name: 
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "sampler"), by_turns(2, first_settings(DRAFTERS, ["greedy", "temperature"]))
+    ("name", "settings", "sampler"), by_turns(3, first_settings(DRAFTERS, ["greedy", "temperature"]))
 )
 @sizes("count, wrong", usual=(20, 4), full=(40, 10))
 def test_guesses_leave_no_trace(name: str, settings: dict, sampler: str, count: int, wrong: int) -> None:

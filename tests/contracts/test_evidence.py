@@ -78,7 +78,7 @@ def test_every_verdict_that_is_turned_round_is_found(rule: str, which: int) -> N
 
 @pytest.mark.parametrize(
     ("rule", "which", "column"),
-    by_turns(2, [(*one, column) for one in runs() for column in ("num", "den", "threshold")]),
+    by_turns(4, [(*one, column) for one in runs() for column in ("num", "den", "threshold")]),
 )
 def test_what_u_was_held_against_cannot_be_moved(rule: str, which: int, column: str) -> None:
     """num, den and threshold agree with each other, and the rule's own additions show how they were computed."""

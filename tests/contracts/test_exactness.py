@@ -47,7 +47,7 @@ def text(method: Method, prompt: list[int]) -> list[int]:
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    by_turns(2, [(kind, name) for kind in KINDS for name in registry(kind) if name != "chain"]),
+    by_turns(4, [(kind, name) for kind in KINDS for name in registry(kind) if name != "chain"]),
 )
 @sizes("count", usual=2, full=len(PROMPTS))
 def test_the_texts_of_a_part_agree_with_its_exactness(kind: str, name: str, count: int) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 import toys
+from sizes import by_turns
 from toys import feed_tokens
 
 from decodescope.engine.core.component import build, registry
@@ -65,7 +66,7 @@ def test_prompt_is_read_exactly_and_then_the_cache_is_what_was_unpacked(name: st
     assert bool(lossy) is bool(packed.kv_compression.does), "the test needs entries that changed"
 
 
-@pytest.mark.parametrize(("name", "settings"), CODECS)
+@pytest.mark.parametrize(("name", "settings"), by_turns(2, CODECS))
 @pytest.mark.parametrize(
     "drafter", [("prompt_lookup", {"max_draft_tokens": 4, "ngram": 1}), TREE], ids=["chain", "tree"]
 )
@@ -121,7 +122,7 @@ def test_going_back_reordering_and_copying_keep_what_is_packed(name: str, settin
     assert alike([x[:, :, : len(made.tokens) - 1] for x in held(made)], before)
 
 
-@pytest.mark.parametrize(("name", "settings"), PACKING)
+@pytest.mark.parametrize(("name", "settings"), by_turns(2, PACKING))
 def test_a_run_that_packs_is_forked_and_told(name: str, settings: dict) -> None:
     """The trace records which positions were packed: each once, in the order of the text, and no further than the text."""
     parts = dict(kv_compression=(name, settings), drafter=TREE)
@@ -191,7 +192,7 @@ def test_codec_says_what_it_does(name: str, settings: dict) -> None:
         )
 
 
-@pytest.mark.parametrize(("name", "settings"), CODECS)
+@pytest.mark.parametrize(("name", "settings"), by_turns(2, CODECS))
 @pytest.mark.parametrize(("prompt", "new"), [(120, 30), (20, 90)])
 def test_room_is_what_a_run_takes(name: str, settings: dict, prompt: int, new: int) -> None:
     """Equal except for the spare room of growth by half, and for entries that exist twice during growth."""

@@ -62,7 +62,7 @@ def names(values: Mapping[str, Any], notes: Mapping[str, Note], before: str = ""
             yield before + name
 
 
-@pytest.mark.parametrize(("kind", "name"), by_turns(2, TELLING))
+@pytest.mark.parametrize(("kind", "name"), by_turns(3, TELLING))
 def test_a_part_tells_what_it_declares_and_nothing_else(kind: str, name: str) -> None:
     notes, heard, works = registry(kind)[name].tells, set(), False
     for trace in runs(kind, name):

@@ -148,7 +148,7 @@ def test_with_room_for_everything_logits_are_those_of_the_full_cache(name: str) 
     assert made.cache.fullest_length == 60
 
 
-@pytest.mark.parametrize(("name", "settings"), by_turns(2, BOUNDED))
+@pytest.mark.parametrize(("name", "settings"), by_turns(3, BOUNDED))
 def test_policy_keeps_its_bound_and_what_left_never_returns(name: str, settings: dict) -> None:
     made = lane(name, settings)
     most = bound(made.policy)
@@ -232,7 +232,7 @@ SHARING = {"one head a group": dict(n_heads=2, n_kv_heads=2), "one KV head": dic
 
 
 @pytest.mark.parametrize("sharing", SHARING)
-@pytest.mark.parametrize(("name", "settings"), toys.representatives("policy"))
+@pytest.mark.parametrize(("name", "settings"), by_turns(2, toys.representatives("policy")))
 def test_any_sharing_of_keys_among_heads_will_do(
     name: str, settings: dict, sharing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,7 +314,7 @@ def test_half_types_decide_alike(name: str, settings: dict) -> None:
     assert same / of >= HALF
 
 
-@pytest.mark.parametrize(("name", "settings"), first_settings(POLICIES))
+@pytest.mark.parametrize(("name", "settings"), by_turns(2, first_settings(POLICIES)))
 @torch.inference_mode()
 def test_two_sequences_in_one_lane_are_two_single_ones(name: str, settings: dict) -> None:
     texts = toys.prompts(2, 30, seed=7)
@@ -329,7 +329,7 @@ def test_two_sequences_in_one_lane_are_two_single_ones(name: str, settings: dict
                 assert positions(both, layer)[b] == positions(single[b], layer)[0]
 
 
-@pytest.mark.parametrize(("name", "settings"), toys.representatives("policy"))
+@pytest.mark.parametrize(("name", "settings"), by_turns(2, toys.representatives("policy")))
 def test_two_texts_of_different_lengths_that_are_written_in_turns_are_two_single_ones(
     name: str, settings: dict
 ) -> None:
@@ -390,7 +390,7 @@ def test_of_what_is_worth_as_much_the_lower_position_stays(name: str, settings: 
     )
 
 
-@pytest.mark.parametrize(("name", "settings"), first_settings(POLICIES))
+@pytest.mark.parametrize(("name", "settings"), by_turns(2, first_settings(POLICIES)))
 def test_policy_is_deterministic_and_told_in_the_trace(name: str, settings: dict) -> None:
     """The cache no longer holds the entries that the trace records as evicted."""
     parts = dict(policy=(name, settings), drafter=("prompt_lookup", {"max_draft_tokens": 4, "ngram": 1}))
@@ -408,7 +408,7 @@ def test_policy_is_deterministic_and_told_in_the_trace(name: str, settings: dict
     assert trace.steps[-1].cache[0].held == runs[0].target.cache.fullest_length
 
 
-@pytest.mark.parametrize(("name", "settings"), first_settings(POLICIES))
+@pytest.mark.parametrize(("name", "settings"), by_turns(2, first_settings(POLICIES)))
 def test_refused_nodes_leave_no_trace(name: str, settings: dict) -> None:
     """Block semantics: equal to reading the same rows without the refused ones, evicting at the same commits."""
     target, _ = toys.pair()
@@ -465,7 +465,7 @@ def without_drafts(policy: str) -> Session:
 
 
 @pytest.mark.parametrize(
-    ("ahead", "name", "settings"), by_turns(2, [(ahead, *case) for case in ALIKE for ahead in AHEAD])
+    ("ahead", "name", "settings"), by_turns(3, [(ahead, *case) for case in ALIKE for ahead in AHEAD])
 )
 def test_a_policy_that_says_so_writes_alike_with_and_without_drafts(
     ahead: str, name: str, settings: dict

@@ -67,7 +67,7 @@ def ended(parts: Parts, count: int = COUNT, **more: Any) -> Session:
     return toys.finish_session(session)
 
 
-@pytest.mark.parametrize("parts", by_turns(2, runs()))
+@pytest.mark.parametrize("parts", by_turns(4, runs()))
 def test_pair_runs_or_says_why_not(parts: Parts, tell: Tell) -> None:
     for run in map(ended, that_run(parts, tell)):
         assert len(run.end.tokens) == COUNT and run.end.reason == "max_new_tokens"
@@ -122,7 +122,7 @@ def test_every_pair_is_opened_by_the_test_of_one_of_its_kinds() -> None:
     )
 
 
-@pytest.mark.parametrize("parts", by_turns(2, recorded()))
+@pytest.mark.parametrize("parts", by_turns(4, recorded()))
 def test_level_changes_the_cost_and_never_the_text(parts: Parts, tell: Tell) -> None:
     for one in that_run(parts, tell):
         runs = [ended(one, level=level, seed=3) for level in ("summary", "decisions", "full")]

@@ -134,7 +134,7 @@ def test_plain_decoding_writes_what_transformers_writes(
     assert len(set(map(tuple, texts))) == count and min(len(set(x)) for x in texts) > 4
 
 
-@pytest.mark.parametrize("name", by_turns(2, ALONE))
+@pytest.mark.parametrize("name", by_turns(3, ALONE))
 @SIZES
 def test_a_drafter_without_another_model_writes_the_same_text(
     name: str,
@@ -148,7 +148,7 @@ def test_a_drafter_without_another_model_writes_the_same_text(
     assert_identical(sessions, plain(count, tokens), real_answers(count, tokens))
 
 
-@pytest.mark.parametrize(("name", "weights"), by_turns(2, thinned(2, WITH_DRAFT, (INT4, CUT))))
+@pytest.mark.parametrize(("name", "weights"), by_turns(3, thinned(2, WITH_DRAFT, (INT4, CUT))))
 @SIZES
 def test_a_drafter_with_a_draft_made_of_the_model_writes_the_same_text(
     name: str,
