@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ import toys
 from decodescope.engine.decoding.record import recorder
 from decodescope.engine.decoding.values.draft import ROOT, Draft, Verdict
 from decodescope.engine.decoding.values.draft_tops import _read_numbers, draft_tops_record
+from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import Trace, check
 from decodescope.engine.trace.query.facts import StepFacts
@@ -90,6 +92,42 @@ def test_a_draft_model_is_recorded_as_another_reading_of_the_text_by_it_gives() 
             assert facts[-1] == tops.rank[tops.row_of(last)] > 1
         assert facts[: len(step.path)] == [1] * len(step.path)
     assert refused > 3, "the test needs refusals"
+
+
+@pytest.mark.parametrize("sampler", ["greedy", "temperature"])
+@pytest.mark.parametrize(
+    ("strategy", "knobs"), [("speed", {"layers": 2}), ("predictive", {"layers": 3, "branches": 1})]
+)
+def test_an_exit_that_guesses_the_next_token_is_recorded_as_a_model_of_its_layers_says(
+    strategy: str, knobs: dict[str, int], sampler: str
+) -> None:
+    """Guesses that began in an earlier step too. The model of the first layers reads the finished text in one pass."""
+    model = toys.model(toys.decoder(toys.toy_spec(n_layers=6), 3, torch.float64))
+    whole, layers = model.decoder, knobs["layers"]
+    for layer in whole.layers[layers:]:  # they change little, so that some guesses are right
+        layer.out, layer.down = layer.out * 0.4, layer.down * 0.4
+    short = Decoder(
+        replace(whole.spec, n_layers=layers), whole.embed, whole.layers[:layers], whole.norm, whole.head
+    )
+    method = toys.method(strategy=(strategy, knobs), sampler=sampler)
+    session = toys.decode(method, count=24, pair=(model, model))
+    ids = [*toys.PROMPT, *session.end.tokens]
+    with torch.inference_mode():
+        logits = short.forward(Feed.causal_chain(ids, 0, "cpu"), None)[0].log_softmax(-1)
+    ahead, refused = 0, 0
+    for step in session.sink.steps:
+        assert step.draft_tops is not None and step.draft_tops.places.tolist() == [ROOT]
+        due, came = logits[step.n - 1], step.emitted[0]
+        assert step.draft_tops.ids[0].tolist() == due.topk(5).indices.tolist()
+        assert np.allclose(step.draft_tops.logp[0], due.topk(5).values, atol=1e-4)
+        rank = int((due > due[came]).sum()) + 1
+        facts = StepFacts(step, session.sink.header, {}).column("draft_rank")
+        assert step.draft_tops.rank[0] == rank and all(facts[node] == rank for node in step.path)
+        refused += not step.path
+        ahead += step.draft.notes[strategy]["head"] > 0
+    report = check(session.sink)
+    assert report.ok and report.counts["distributions of drafts"] == len(session.sink.steps), report
+    assert min(ahead, refused) > 2, "the test needs guesses from earlier steps, and wrong ones"
 
 
 @pytest.mark.parametrize("drafter", ["prompt_lookup", "token_recycling", "lookahead"])

@@ -91,22 +91,25 @@ class Speed(Strategy):
         ahead = pipe.ahead or TokensInFlight(s.tokens, [], [])
         tokens = [*ahead.tokens]
         sure = [*ahead.sure]
+        rows = [*ahead.rows]
         root = s.tokens[-1]
         guess = None if tokens else ExitGuess(s, e, 1, self.heads != "none")
         logits = lane.forward(pipe.resume_root(s), depth=guess)[0]
         if guess is not None:
             guess.record_test()
             tokens, sure = guess.tokens, guess.sure
+            rows = guess.rows
         reached = clock.mark()
         ahead.restore_pending(lane)
-        states, ran = self._advance(s, tokens, sure, ahead.states[1:], head)
+        states, ran = self._advance(s, tokens, sure, rows, ahead.states[1:], head)
         begun = clock.mark()
         draft = Draft(tokens[:1], [ROOT], source="target, early exit", named=tokens[1:])
+        draft.logits = dict(zip([ROOT], rows, strict=False))
         at = Cursor(draft, logits, lane.best, s.sampler, s.sampler_state, position)
         verdict = judge_draft(draft, at, s.chance)
         right = bool(verdict.path)
         pipe.ahead = (
-            TokensInFlight.from_chain(lane, [*s.tokens, tokens[0]], states, tokens[1:], sure[1:])
+            TokensInFlight.from_chain(lane, [*s.tokens, tokens[0]], states, tokens[1:], sure[1:], rows[1:])
             if right
             else None
         )
@@ -136,11 +139,18 @@ class Speed(Strategy):
         )
 
     def _advance(
-        self, s: State, tokens: list[int], sure: list[float], states: list[Tensor], head: int
+        self,
+        s: State,
+        tokens: list[int],
+        sure: list[float],
+        rows: list[Tensor],
+        states: list[Tensor],
+        head: int,
     ) -> tuple[list[Tensor], list[int]]:
         """Run the guessed `tokens` through as many layers as the root has run in this step, one token after the other.
 
-        The tokens that they name begin as well, and join `tokens` and `sure`. states: those of the tokens that began before.
+        The tokens that they name begin as well, and join `tokens`, `sure` and, if the step is recorded, `rows`, the logits that
+        they are from. states: those of the tokens that began before.
         Returns the states of all tokens that have begun, and the layers that each has run in this step.
         """
         lane = s.target
@@ -161,6 +171,7 @@ class Speed(Strategy):
                     guess.ask(x)
                     tokens.append(guess.tokens[0])
                     sure.append(guess.sure[0])
+                    rows += guess.rows
             assert x is not None
             left.append(x)
         return left, ran

@@ -42,6 +42,7 @@ class ExitGuess(AdaptiveDepth):
     """Guess the likeliest next tokens in front of layer d, without ending the pass; `ask` does the same for a state.
 
     tokens: the guesses, likeliest first;  sure: the probability of each at the exit
+    rows: the logits [V] that they are from, one row, before the sampler; none if the step is not recorded
     """
 
     def __init__(self, s: State, d: int, count: int, trained: bool):
@@ -50,6 +51,7 @@ class ExitGuess(AdaptiveDepth):
         self._count = count
         self._heads = cast(ExitHeads, s.target.decoder.heads["exits"]) if trained else None
         self.tokens, self.sure = list[int](), list[float]()
+        self.rows = list[Tensor]()
 
     def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
         if layer == self._at:
@@ -66,6 +68,7 @@ class ExitGuess(AdaptiveDepth):
         if self._heads is not None:
             answer.use_norm(partial(self._heads, layer=self._at))
         s, logits = self._state, answer()[0, 0]
+        self.rows = [logits] if s.target.shown else []
         warped = s.sampler.warp(logits, s.sampler_state) if s.sampler.stateful else logits
         best = warped.topk(min(self._count, len(warped)))
         self.tokens = best.indices[best.values > -torch.inf].tolist()
@@ -85,6 +88,7 @@ class TokensInFlight:
     """Guessed tokens that have begun behind a text, with the keys, values and states of the layers that they have run.
 
     - text: prompt and text, up to the first of them;  tokens, sure: the following ones, and their probabilities at the exit
+    - rows: the logits [V] that each of `tokens` is from, if they are recorded
     - kv: by layer float [2, B, H_kv, m, D], of the first m that have run it;  states: float [1, 1, d_model] of each that has
       run a layer, which enter the layer above
     """
@@ -94,6 +98,7 @@ class TokensInFlight:
     states: list[Tensor]
     tokens: list[int] = field(default_factory=list)
     sure: list[float] = field(default_factory=list)
+    rows: list[Tensor] = field(default_factory=list)
 
     @classmethod
     def from_branch(cls, lane: Lane, text: list[int], states: Tensor, at: int) -> TokensInFlight:
@@ -106,11 +111,17 @@ class TokensInFlight:
 
     @classmethod
     def from_chain(
-        cls, lane: Lane, text: list[int], states: Sequence[Tensor], tokens: list[int], sure: list[float]
+        cls,
+        lane: Lane,
+        text: list[int],
+        states: Sequence[Tensor],
+        tokens: list[int],
+        sure: list[float],
+        rows: list[Tensor],
     ) -> TokensInFlight:
-        """Take a chain of tokens; its rows are pending behind the root's."""
-        rows = [store.newest_rows(store.m - 1).clone() for store in lane.cache.layers if store.m > 1]
-        return cls(text, rows, [*states], tokens, sure)
+        """Take a chain of tokens; its entries are pending behind the root's."""
+        kv = [store.newest_rows(store.m - 1).clone() for store in lane.cache.layers if store.m > 1]
+        return cls(text, kv, [*states], tokens, sure, rows)
 
     def restore_pending(self, lane: Lane) -> None:
         """Make all but the first pending again, behind it."""
