@@ -13,6 +13,7 @@ from decodescope.engine.methods.drafters.shared.learner import Learner
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.executor import EngineFault
 
+from .experiments import compare_overlaps
 from .places import read_overlaps
 from .readers import ModelReader
 from .texts import DoctorText
@@ -24,8 +25,8 @@ RATES = (1e-4, 1e-3)  # of AdamW; the one that is better on the texts that were 
 class DistillationGain:
     """The overlap on texts before, and after one gradient step for each text of the other half.
 
-    error: standard error of the difference of the texts' means;  steps: gradient steps of each half;  rates: learning rate of
-    each half;  texts: all that were measured
+    error: standard error of the difference of the texts' means, wider for few texts
+    steps: gradient steps of each half;  rates: learning rate of each half;  texts: all that were measured
     """
 
     before: float
@@ -83,17 +84,15 @@ def measure_distillation(
         rows.append(read_overlaps(target, [draft, ModelReader(trained[best])], held))
         steps.append(trained[best].updates)
         rates.append(RATES[best])
-    overlaps = np.concatenate(rows, axis=1)  # [before and after, texts]
-    before, after = overlaps[:, np.isfinite(overlaps).all(0)]
-    change = after - before
-    error = float(change.std(ddof=1) / np.sqrt(len(change))) if len(change) > 1 else float("inf")
+    before, after = np.concatenate(rows, axis=1)
+    result = compare_overlaps("weak", "a short training on these prompts", before, after)
     return DistillationGain(
-        float(before.mean()),
-        float(after.mean()),
-        error,
+        result.before,
+        result.after,
+        result.error,
         (steps[0], steps[1]),
         (rates[0], rates[1]),
-        len(change),
+        int((np.isfinite(before) & np.isfinite(after)).sum()),
     )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import fields, replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import toys
@@ -65,6 +68,24 @@ def test_no_text_is_measured_by_a_draft_that_learned_from_its_prompt(monkeypatch
     gain = measure_distillation(ModelReader(TARGET.decoder), ModelReader(weak()), pairs)
     assert isinstance(gain, DistillationGain) and gain.texts == 8 and gain.steps == (4, 4)
     assert sorted(measured) == sorted(x.prompt for x in pairs), "every text is measured once"
+
+
+def test_the_error_of_four_texts_is_wider_as_student_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The 97.7 % quantile of t with three degrees of freedom is 3.307, where two standard errors are meant."""
+    learner = SimpleNamespace(updates=2)
+    rows = {"measured": iter(([[0.5, 0.5], [0.6, 0.7]], [[0.4, 0.4], [0.4, 0.6]]))}
+
+    def read(target: Any, drafts: Any, some: Any) -> np.ndarray:
+        return np.array([[0.5, 0.5]] if drafts[0].decoder is learner else next(rows["measured"]))
+
+    monkeypatch.setattr(distillation, "RATES", (1e-3,))
+    monkeypatch.setattr(distillation, "_train", lambda *given: learner)
+    monkeypatch.setattr(distillation, "read_overlaps", read)
+    gain = measure_distillation(ModelReader(TARGET.decoder), ModelReader(weak()), texts()[:4])
+    assert isinstance(gain, DistillationGain) and gain.texts == 4
+    assert (gain.before, gain.after) == pytest.approx((0.45, 0.575))
+    plain = statistics.stdev([0.1, 0.2, 0.0, 0.2]) / 2
+    assert gain.error == pytest.approx(plain * 3.307 / 2, rel=0.01)
 
 
 def test_a_weak_draft_gains_on_unseen_texts_and_its_weights_stay() -> None:
