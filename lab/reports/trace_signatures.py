@@ -7,6 +7,7 @@ cause is named only if what was recorded looks like it and like nothing else tha
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -31,15 +32,17 @@ from decodescope.engine.trace.query.draft_findings import (
     make_finding,
 )
 
-from .trace_places import CLASSES, PlaceDistributions, PlaceLog
+from .trace_places import CLASSES, TINY, PlaceDistributions, PlaceLog, TriedPlace, raise_distribution
 
 BAD = HEALTHY / 2  # share of kept places below which drafts are bad there
 BAD_PLACE = HEALTHY / 4  # the same of the first or the later places, where the others are good
 SHARE = 0.3  # of the wrong guesses that must have one distance of ids, or be the token of one other place
 OFTENER = 3.0  # how many times as often as at the places further away
+LEAST_TOKENS = (
+    5  # different tokens at which a distance must be seen, so that one that is often repeated does not count
+)
 NEAR = 8  # ranks that count as near
 SCALES = np.exp(np.linspace(np.log(0.2), np.log(5.0), 81))
-TINY = 1e-12  # a probability that is as good as 0
 LEAST_SCALE = 1.25  # factor from which a scale is named
 LEAST_DIVERGENCE = 0.02  # nats, below which a scale is not fitted
 
@@ -79,30 +82,77 @@ def diagnose(log: PlaceLog) -> TraceDiagnosis:
     if not findings:
         findings += [*_find_cliff(log, passed), *_find_depth(log, passed), *_find_classes(log, passed)]
     findings += [*_find_temperature(log), *_find_independence(log, passed)]
-    if not any(x.cause in ("output_ids", "place_shift") for x in findings):
+    if not any(x.cause in ("output_ids", "draft_vocabulary", "place_shift") for x in findings):
         findings += _find_wiring(log)
     findings.sort(key=lambda x: -x.certainty)
-    return TraceDiagnosis(findings or [_judge_strength(log, passed)], _list_lacking(log))
+    findings = findings or [_judge_strength(log, passed)]
+    return TraceDiagnosis(findings, _list_lacking(log, findings))
 
 
 def _find_id_distance(log: PlaceLog) -> Iterator[DraftFinding]:
-    """A constant distance between the guess and the token that came."""
-    wrong = np.array([x.came - x.guess for x in log.rows if x.came != x.guess])
+    """A constant distance between a token that came and one of the draft's best, where the guess was wrong.
+
+    Where the draft's best are recorded, the token that it meant is among them more often than first. A draft without a fault
+    has the token itself there (distance 0), so another distance must be seen much more often than this one.
+    """
+    wrong = [x for x in log.rows if x.came != x.guess]
     if len(wrong) < LEAST_PLACES:
         return
-    distances, counts = np.unique(wrong, return_counts=True)
-    order = np.argsort(-counts, kind="stable")
-    share = counts[order[0]] / len(wrong)
-    second = counts[order[1]] / len(wrong) if len(order) > 1 else 0.0
-    if share >= SHARE and share >= OFTENER * second:
-        distance = int(distances[order[0]])
+    for words, guesses in (
+        ("", [(x.guess,) for x in wrong]),
+        (" one of the draft's best", [(x.guess, *x.best) for x in wrong]),
+    ):
+        counts = Counter(
+            y for x, ids in zip(wrong, guesses, strict=True) for y in {x.came - id for id in ids}
+        )
+        distance = max(counts, key=lambda y: (counts[y] if y else 0, -abs(y)))
+        share = counts[distance] / len(wrong)
+        usual = max((n for y, n in counts.items() if y != distance), default=0) / len(wrong)
+        hits = {x.came for x, ids in zip(wrong, guesses, strict=True) if x.came - distance in ids}
+        if share >= SHARE and share >= OFTENER * usual and len(hits) >= LEAST_TOKENS:
+            have = f"have{words} with an id" if words else "have an id"
+            yield make_finding(
+                "output_ids",
+                float(min(0.9, share + 0.2)),
+                f"Of {len(wrong)} wrong guesses, {share:.0%} {have} that is {abs(distance)} too "
+                f"{'small' if distance > 0 else 'large'}. A wrong map of a draft vocabulary (d2t) looks the same.",
+                distance=float(distance),
+                share=float(share),
+            )
+            return
+    yield from _find_row_distance(log, wrong)
+
+
+def _find_row_distance(log: PlaceLog, wrong: Sequence[TriedPlace]) -> Iterator[DraftFinding]:
+    """A map of a head's draft vocabulary that is moved by one row: the draft writes the next id that it can write.
+
+    Its ids have gaps, so the distance is not constant. But between the token that came and the guess, there is no id that the
+    draft ever writes.
+    """
+    if not log.heads:
+        return
+    known = np.array(sorted({y for x in log.rows for y in (x.guess, *x.best)}))
+    came, guess = np.array([(x.came, x.guess) for x in wrong]).T
+    above, below = np.searchsorted(known, came, "right"), np.searchsorted(known, came, "left")
+    hits: dict[int, np.ndarray] = {}
+    for rows, at in ((-2, below - 2), (-1, below - 1), (1, above), (2, above + 1)):
+        inside = (at >= 0) & (at < len(known))
+        hits[rows] = inside & (known[at.clip(0, len(known) - 1)] == guess)
+    shares = {rows: float(hit.mean()) for rows, hit in hits.items()}
+    best = max((-1, 1), key=lambda x: shares[x])
+    own = sum(x.came in x.best for x in wrong) / len(
+        wrong
+    )  # a draft without a fault has the token among its best
+    usual = max(own, *(share for rows, share in shares.items() if rows != best))
+    different = len({*came[hits[best]].tolist()})
+    if shares[best] >= SHARE and shares[best] >= OFTENER * usual and different >= LEAST_TOKENS:
         yield make_finding(
-            "output_ids",
-            float(min(0.9, share + 0.2)),
-            f"Of {len(wrong)} wrong guesses, {share:.0%} have an id that is {abs(distance)} too "
-            f"{'small' if distance > 0 else 'large'}. A wrong map of a draft vocabulary (d2t) looks the same.",
-            distance=float(distance),
-            share=float(share),
+            "draft_vocabulary",
+            float(min(0.9, shares[best] + 0.2)),
+            f"Of {len(wrong)} wrong guesses, {shares[best]:.0%} are the next id that the draft can write "
+            f"{'below' if best < 0 else 'above'} the token that came, at varying distances.",
+            rows=float(best),
+            share=shares[best],
         )
 
 
@@ -232,20 +282,17 @@ def _find_temperature(log: PlaceLog) -> Iterator[DraftFinding]:
 def fit_scale(places: Sequence[PlaceDistributions]) -> ScaleFit | None:
     """The s with the least KL(p || q^s), over the tokens that both distributions show and the rest; None: too few places.
 
-    The draft's other tokens count as equally likely, each as likely as half of the last that is shown. So the scale and how
-    much would be kept are estimates.
+    What the draft's other tokens have is an estimate (`raise_distribution`). So the scale and how much would be kept are too.
     """
     of_use = [x for x in places if len(x.p) >= 2 and x.p.sum() > 0.5]
     if len(of_use) < LEAST_PLACES:
         return None
     divergence, kept = np.zeros(len(SCALES)), np.zeros(len(SCALES))
     for place in of_use:
-        mass = np.exp(SCALES[:, None] * place.logq)  # [S, K]
-        rest, p_rest = max(place.rest, TINY), max(1 - float(place.p.sum()), TINY)
-        others = max(1.0, rest / (float(np.exp(place.logq.min())) / 2))
-        tail = others * np.power(rest / others, SCALES)
-        whole = mass.sum(1) + tail
-        q, q_rest = np.maximum(mass / whole[:, None], TINY), np.maximum(tail / whole, TINY)
+        q, q_rest = (
+            np.maximum(x, TINY) for x in raise_distribution(place.logq, place.rest, SCALES / place.heat)
+        )
+        p_rest = max(1 - float(place.p.sum()), TINY)
         p = np.maximum(place.p, TINY)
         divergence += (p * np.log(p / q)).sum(1) + p_rest * np.log(p_rest / q_rest)
         kept += np.minimum(place.p, q).sum(1)
@@ -299,15 +346,25 @@ def _judge_strength(log: PlaceLog, passed: np.ndarray) -> DraftFinding:
     )
 
 
-def _list_lacking(log: PlaceLog) -> list[str]:
-    """What these traces cannot show, each in a sentence."""
+def _list_lacking(log: PlaceLog, findings: Sequence[DraftFinding]) -> list[str]:
+    """What these traces cannot show, each in a sentence, and how to record it where that is possible."""
     lacking = []
     count, seen = len(log.rows), log.with_draft_tops
     if seen < count:
         where = f" at {count - seen} of {count} places" if seen else ""
         lacking.append(
             f"Not recorded{where}: the draft's own distribution; so its temperature, ranks and how sure it was are unknown. "
-            "Copied drafts have none, and traces before schema 2.1 keep none of one-hot drafts."
+            "Copied drafts have none, and traces before schema 2.1 keep none of one-hot drafts: record those runs again."
+        )
+    if log.hidden:
+        lacking.append(
+            f"Not recorded at {log.hidden} of {count} places: the target's own distribution, since a sampler that follows the "
+            "text, or guidance, changed it; so the draft's temperature is not fitted there. Record a greedy run."
+        )
+    if log.heads and any(x.cause == "unrelated" for x in findings):
+        lacking.append(
+            "Not recorded: the map of the head's draft vocabulary (d2t). If it is moved by several rows, the ids have no "
+            "constant distance, and no trace can show it: run the doctor with both models."
         )
     if all(x.overlap is None for x in log.rows):
         lacking.append("Not recorded: both distributions after the sampler, which only drawn drafts have.")

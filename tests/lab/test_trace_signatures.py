@@ -57,6 +57,35 @@ def test_a_flat_draft_is_named_with_its_scale(sampler: str) -> None:
     assert first.figures["kl_after"] < 0.5 * first.figures["kl_before"]
 
 
+def decode_greedy_draft(draft: Decoder, sampler: Any) -> AcceptanceReport:
+    """A report on drafts that were chosen without chance, for a target that draws its tokens."""
+    method = toys.method(
+        drafter=("draft_model", {"max_draft_tokens": 3, "draft_temperature": 0.0}), sampler=sampler
+    )
+    pair = (toys.pair()[0], toys.model(draft))
+    return count_report(toys.decode(method, count=40, pair=pair).sink)
+
+
+@pytest.mark.parametrize("sampler", [("temperature", {"temperature": 0.6}), ("top_p", {"p": 0.95})])
+def test_a_flat_draft_without_chance_is_named_where_the_target_draws(sampler: Any) -> None:
+    """Each token has probability 1 in such a draft, so what it thought itself is held against the target's distribution."""
+    draft = toys.pair(noise=0.002)[1].decoder
+    flat = decode_greedy_draft(rebuild(draft, norm=draft.norm * 0.4), sampler)
+    (first,) = [x for x in flat.findings if x.cause == "temperature"]
+    assert 2.3 < first.figures["scale"] < 2.7 and "A drawn draft would be kept" in first.evidence
+    seen = decode_greedy_draft(draft, sampler)
+    assert [x.cause for x in seen.findings] == ["healthy"], seen.findings
+    assert not any("own distribution, since" in x for x in seen.lacking)
+
+
+def test_a_sampler_that_follows_the_text_leaves_the_temperature_open_and_says_so() -> None:
+    draft = toys.pair(noise=0.02)[1].decoder
+    seen = decode_greedy_draft(rebuild(draft, norm=draft.norm * 0.4), "repetition_penalty")
+    assert not any(x.cause == "temperature" for x in seen.findings)
+    (said,) = [x for x in seen.lacking if "the target's own distribution" in x]
+    assert "Record a greedy run" in said
+
+
 @pytest.mark.parametrize(("noise", "causes"), [(0.02, {"healthy"}), (0.08, {"healthy", "weak"})])
 def test_a_draft_without_a_fault_is_not_called_broken(noise: float, causes: set[str]) -> None:
     for sampler in ("greedy", "temperature"):
@@ -117,6 +146,24 @@ def shift(offset: int) -> Callable[[int, dict[str, Any]], None]:
     return lambda i, row: row.update(guess=ids[row["position"] + offset]) if i % 5 else None
 
 
+def meant(i: int, row: dict[str, Any]) -> None:
+    """Ids are 64 too large, and the token that was meant is third among the draft's best in half of the places."""
+    other = row["came"] + 100 + 37 * i
+    row.update(guess=other, best=(other, other + 3, row["came"] + (64 if i % 2 else 5 * i + 1)))
+
+
+def next_row(i: int, row: dict[str, Any]) -> None:
+    """The map of the draft vocabulary is one row too short: ids with gaps, each guess the next one that can be written."""
+    writable = [x * x for x in range(60)]
+    row.update(came=writable[row["came"]], guess=writable[row["came"] + (i % 3 > 0)])
+    row["best"] = (row["guess"],)
+
+
+def one_word(i: int, row: dict[str, Any]) -> None:
+    """One word is guessed for another one again and again, by a draft that is bad at nothing else."""
+    row.update(came=7, guess=9, best=(9, 30 + i)) if i % 3 == 0 else None
+
+
 PLANTED: list[tuple[str, Callable[[int, dict[str, Any]], None], str]] = [
     ("place_shift", shift(-1), "the place before"),
     ("place_shift", shift(1), "the place after"),
@@ -142,6 +189,27 @@ def test_a_planted_fault_comes_first(
 ) -> None:
     first = diagnose(handmade(change)).findings[0]
     assert (first.cause, says in first.evidence) == (cause, True), first
+
+
+def test_ids_that_the_draft_meant_are_sought_among_its_best() -> None:
+    first = diagnose(handmade(meant)).findings[0]
+    assert first.cause == "output_ids" and first.figures["distance"] == -64
+    assert "have one of the draft's best with an id that is 64 too large" in first.evidence
+
+
+def test_a_draft_vocabulary_that_is_moved_by_a_row_is_named_for_heads() -> None:
+    log = handmade(next_row)
+    assert all(x.cause != "draft_vocabulary" for x in diagnose(log).findings), "a model writes every id"
+    log.heads = {"eagle3"}
+    first = diagnose(log).findings[0]
+    assert first.cause == "draft_vocabulary" and first.figures["rows"] == 1
+    assert "the next id that the draft can write above" in first.evidence
+
+
+def test_one_word_that_is_taken_for_another_is_no_distance_of_ids() -> None:
+    log = handmade(one_word)
+    log.heads = {"eagle3"}
+    assert not {x.cause for x in diagnose(log).findings} & {"output_ids", "draft_vocabulary"}
 
 
 def test_long_prompts_are_named_by_the_length_from_which_drafts_fail() -> None:
