@@ -8,6 +8,7 @@ const LONG = 24; // letters of a cell that may be broken into lines
 const TOKENS = ["drafted", "came", "behind"]; // columns that contain text of the run, where the first one does
 const PLACE = "run, step"; // the column that names a place
 const COLUMNS = [PLACE, "prompt", "depth", "kind", "drafted", "came", "behind", "p", "q", "draft rank", "position"];
+const OPTION = /^--\w/; // a cell with an option of the command line
 const SHOWN = 25; // rejections that are listed at first, and added with every press
 
 const bar = (share) => (share === null ? null
@@ -15,8 +16,11 @@ const bar = (share) => (share === null ? null
     "aria-hidden": "true" }, s("rect", { class: "ground", width: WIDE, height: HIGH }),
     s("rect", { class: "fill", width: Math.min(share, 1) * WIDE, height: HIGH })));
 const cellClass = (head, word, k) =>
-  [word.length > LONG ? "long" : "", head[0] === TOKENS[0] && TOKENS.includes(head[k]) ? "tok" : ""].join(" ").trim()
-    || null;
+  [word.length > LONG ? "long" : "", head[0] === TOKENS[0] && TOKENS.includes(head[k]) ? "tok" : "",
+    OPTION.test(word) ? "option" : ""].join(" ").trim() || null;
+/** The words of a cell; an option of the command line may be broken behind its signs. */
+const breakable = (word) => (OPTION.test(word) ? word.split(/(?<=[._=])(?=\w)/)
+  .flatMap((part, i) => (i ? [h("wbr", null), part] : [part])) : word);
 const heads = (words) => h("thead", null, h("tr", null, words.map((word) => addTerm(h("th", { scope: "col" }, word)))));
 const scrollBox = (title, sheet) => h("div", { class: "wide", tabindex: 0, role: "group", "aria-label": title }, sheet);
 const matches = (death, where) => Object.entries(where).every(([name, value]) => String(death[name]) === value);
@@ -42,7 +46,7 @@ export function table({ title, about, head, rows, bars, below, where = [], steps
   const cell = (row, i, word, k) => {
     const first = head[k] === PLACE && under[i]?.[0];
     return h(k ? "td" : "th", { scope: k ? null : "row", class: cellClass(head, word, k) },
-      first ? h("a", { href: place(first, runs), title: "open it in the Debugger" }, word) : word);
+      first ? h("a", { href: place(first, runs), title: "open it in the Debugger" }, word) : breakable(word));
   };
   const count = (row, i) => (under[i].length
     ? button(String(under[i].length), () => show(where[i], `${head[0]} ${row[0]}`), {

@@ -134,6 +134,10 @@ def test_an_example_is_reported_and_saved(lab: Lab) -> None:
         "all => all.map((x) => Number(x.getAttribute('width')))"
     )
     assert bars == pytest.approx([140 * x for table in due for x in table.bars if x is not None], abs=0.1)
+    box = page.locator("section", has=page.locator("h2", has_text="What to try")).last.locator(".wide")
+    for width in (390, 1440):
+        page.set_viewport_size({"width": width, "height": 1000})
+        assert box.evaluate("x => x.scrollWidth <= x.clientWidth"), width
     assert f"of={example.run}" in page.evaluate("location.hash")
     assert page.locator(".out .lead a").get_attribute("href") == f"ds/report.html?runs={example.run}"
     page.reload()
