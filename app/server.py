@@ -36,7 +36,7 @@ from decodescope.app.http.startup import StartupApp
 from decodescope.app.page.gradio_import import report_failures, skip_unused_imports
 from decodescope.app.routes import batch as batches
 from decodescope.app.routes import cache as caching
-from decodescope.app.routes import calibrations, events, runs, sets, trainings, web
+from decodescope.app.routes import calibrations, events, examinations, runs, sets, trainings, web
 from decodescope.app.routes import catalogue as methods
 from decodescope.app.routes import compare as comparing
 from decodescope.app.routes import debugger as debugging
@@ -80,6 +80,7 @@ def build_app(play: RunService, *, page: bool = True) -> FastAPI:
         methods,
         caching,
         reports,
+        examinations,
         batches,
         model_routes,
     ):

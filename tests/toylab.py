@@ -43,6 +43,8 @@ HOSTILE = [
 class Words:
     """A tokenizer of 13 tokens: `texts`, or the letters a to m."""
 
+    marks: frozenset[int] = frozenset()
+
     def __init__(self, texts: list[str] | None = None):
         self.texts = texts or [f" {letter}" for letter in "abcdefghijklm"]
         self.vocab = len(self.texts)

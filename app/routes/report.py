@@ -22,6 +22,8 @@ from decodescope.engine.trace import Trace, open_trace
 from .library import FRESH, GOING, LARGEST
 
 if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
     from decodescope.lab.reports.oracle import OracleCurve
     from decodescope.lab.reports.report import AcceptanceReport
 
@@ -53,7 +55,7 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
         from decodescope.lab.reports.tables import headline
 
         def two() -> bytes:
-            first, second = (_build_report(play, _find_finished_runs(play, x)) for x in (runs, others))
+            first, second = (_build_report(play, find_finished_runs(play, x)) for x in (runs, others))
             leads = [headline(first)[:2], headline(second)[:2]]
             curve = oracle_curve([first, second])
             chart = speed_chart(first, None if isinstance(curve, str) else curve)
@@ -70,7 +72,7 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
     def answer(
         runs: str, body: Callable[[AcceptanceReport], bytes], kind: str, headers: dict[str, str]
     ) -> Response:
-        return guarded(lambda: body(_build_report(play, _find_finished_runs(play, runs))), kind, headers)
+        return guarded(lambda: body(_build_report(play, find_finished_runs(play, runs))), kind, headers)
 
     def guarded(work: Callable[[], bytes], kind: str, headers: dict[str, str]) -> Response:
         try:
@@ -88,8 +90,8 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
         return Response(page, media_type=kind, headers={**FRESH, **headers})
 
 
-def _find_finished_runs(play: RunService, runs: str) -> list[RecordStream]:
-    """The runs of a question, all finished and not too large together. Raises RequestRefusal."""
+def find_finished_runs(play: RunService, runs: str) -> list[RecordStream]:
+    """The runs of a question, ids with commas between them, all finished and not too large together. Raises RequestRefusal."""
     names = list(dict.fromkeys(x for x in runs.split(",") if x))
     if not 0 < len(names) <= MOST:
         raise RequestRefusal(f"A report is on 1 to {MOST} runs; {len(names)} were named.", 400)
@@ -138,22 +140,33 @@ def speed_chart(report: AcceptanceReport, oracle: OracleCurve | None = None) -> 
     """The chart of speed by length in both colours, with the address of the library that draws it; None without times."""
     if not report.curve:
         return None
+    from decodescope.lab.reports.figures import lengths
+
+    return page_chart(lengths(report, oracle))
+
+
+def page_chart(figure: Figure) -> dict[str, Any]:
+    """A figure for the page in both colours, with the address of the library that draws it."""
     import plotly
 
     from decodescope.lab.figures.chart import themed_figures
-    from decodescope.lab.reports.figures import lengths
 
-    return {**themed_figures(lengths(report, oracle)), "library": f"ds/plotly.js?v={plotly.__version__}"}
+    return {**themed_figures(figure), "library": f"ds/plotly.js?v={plotly.__version__}"}
 
 
 def report_record(report: AcceptanceReport) -> dict[str, Any]:
     """The report as the page draws it: sentences, tables of words with bars, and the rejections one by one."""
     from decodescope.lab.formatting.tokens import visible_piece
-    from decodescope.lab.reports.tables import headline, tables
+    from decodescope.lab.reports.tables import doctor_sentence, headline, tables
 
+    made = [asdict(x) for x in tables(report)]
+    if report.doctor:  # the page has a button beside the command
+        said = doctor_sentence(report)
+        made = [{**x, "below": [y for y in x["below"] if y != said]} for x in made]
     return {
         "lead": headline(report),
-        "tables": [asdict(x) for x in tables(report)],
+        "tables": made,
+        "doctor": report.doctor,
         "notes": report.notes,
         "chart": speed_chart(report),
         "speed": report.speed.sentences,

@@ -32,7 +32,7 @@ from .pair_checks import compare_files
 from .places import OFFSETS, PairPlaces, read_overlaps, read_places
 from .readers import HeadReader, ModelReader, TextReader
 from .signatures import name_causes
-from .texts import DoctorError, DoctorText, write_texts
+from .texts import DoctorError, DoctorPrompt, DoctorText, write_texts
 
 RANKS = (1, 2, 4, 8, 32)  # upper ends of the histogram of ranks
 BLOCK = 32  # places of a bin of positions
@@ -71,7 +71,7 @@ class DraftExamination:
 def examine_draft(
     model: Model,
     draft: Model | str,
-    prompts: Sequence[str | Sequence[int]],
+    prompts: Sequence[DoctorPrompt],
     *,
     answer_tokens: int = 64,
     window: int = 1024,
@@ -80,7 +80,7 @@ def examine_draft(
 ) -> DraftExamination:
     """Examine a draft model, or the draft head of the model with that kind's name, on the target's answers to prompts.
 
-    prompts: texts, each read plainly and through the chat template if the model has one, or token ids
+    prompts: texts, each read plainly and through the chat template if the model has one; token ids; or as runs read them
     answer_tokens, window: tokens of an answer, and of prompt and answer together, at most
     distil: measure what a short training would bring, also where the draft is not weak
 

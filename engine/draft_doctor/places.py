@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decodescope.engine.core.progress import Progress
+
 from .readers import TextReader, align_vocabulary
 from .texts import DoctorText
 
@@ -85,12 +87,14 @@ def read_places(
     every = max(1, answers // sample)
     tables = []
     ps, qs = list[Tensor](), list[Tensor]()
-    for number, text in enumerate(texts):
-        p, q, first, good = read_pair(target, draft, text)
-        tables.append(_compare_text(p, q, first, good, text, number))
-        kept = slice(max(0, text.start - first), None, every)
-        ps.append(p[kept])
-        qs.append(q[kept])
+    with Progress("reading the texts with both", len(texts), "texts") as progress:
+        for number, text in enumerate(texts):
+            p, q, first, good = read_pair(target, draft, text)
+            tables.append(_compare_text(p, q, first, good, text, number))
+            kept = slice(max(0, text.start - first), None, every)
+            ps.append(p[kept])
+            qs.append(q[kept])
+            progress.add()
     columns = [np.concatenate([getattr(table, x.name) for table in tables]) for x in fields(PairPlaces)]
     return PairPlaces(*columns), LogitSample(torch.cat(ps), torch.cat(qs))
 
@@ -150,14 +154,17 @@ def read_overlaps(
 ) -> np.ndarray:
     """Mean overlap on the answers, float64 [drafts, texts], of the draft read in several ways; NaN where a text has none."""
     means = np.full((len(drafts), len(texts)), np.nan)
-    for k, text in enumerate(texts):
-        _, rows = target.read(text.ids)
-        known = rows.log_softmax(-1)
-        for i, draft in enumerate(drafts):
-            first, q = draft.read(text.ids)
-            count = min(len(q), len(text.ids) - first)
-            q, _ = finite_logits(q[:count])
-            overlap = overlap_of(known[first - 1 : first - 1 + count], align_vocabulary(q, known.shape[-1]))
-            if len(answer := overlap[max(0, text.start - first) :]):
-                means[i, k] = float(answer.mean())
+    with Progress("reading the draft in other ways", len(texts) * len(drafts), "passes") as progress:
+        for k, text in enumerate(texts):
+            _, rows = target.read(text.ids)
+            known = rows.log_softmax(-1)
+            for i, draft in enumerate(drafts):
+                first, q = draft.read(text.ids)
+                count = min(len(q), len(text.ids) - first)
+                q, _ = finite_logits(q[:count])
+                known_rows = known[first - 1 : first - 1 + count]
+                overlap = overlap_of(known_rows, align_vocabulary(q, known.shape[-1]))
+                if len(answer := overlap[max(0, text.start - first) :]):
+                    means[i, k] = float(answer.mean())
+                progress.add()
     return means

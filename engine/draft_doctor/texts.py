@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from decodescope.engine.core.progress import Progress
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.session.batch.decode import BatchSettings, decode_batch
 from decodescope.engine.session.load import Model
@@ -30,14 +32,28 @@ class DoctorText:
     prompt: int = 0
 
 
-def encode_prompts(model: Model, prompts: Sequence[str | Sequence[int]]) -> list[tuple[list[int], bool, int]]:
+@dataclass(frozen=True)
+class ReadPrompt:
+    """A prompt as a recorded run read it. ids: its tokens;  chat: whether they went through the chat template"""
+
+    ids: Sequence[int]
+    chat: bool
+
+
+DoctorPrompt: TypeAlias = str | Sequence[int] | ReadPrompt
+
+
+def encode_prompts(model: Model, prompts: Sequence[DoctorPrompt]) -> list[tuple[list[int], bool, int]]:
     """The ids of every prompt, whether they come from the chat template, and the prompt's number.
 
-    A text is read twice where the model has a template: as it is, and as a user's turn. Ids are taken as they are. Raises
-    ParamError, MethodError.
+    A text is read twice where the model has a template: as it is, and as a user's turn. Ids are taken as they are, those of a
+    run too. Raises ParamError, MethodError.
     """
     rows: list[tuple[list[int], bool, int]] = []
     for number, prompt in enumerate(prompts):
+        if isinstance(prompt, ReadPrompt):
+            rows.append((encode_text_or_ids(model, prompt.ids), prompt.chat, number))
+            continue
         rows.append((encode_text_or_ids(model, prompt), False, number))
         if isinstance(prompt, str) and model.tokenizer is not None and model.tokenizer.has_chat:
             rows.append((encode_text_or_ids(model, prompt, chat=True), True, number))
@@ -45,7 +61,7 @@ def encode_prompts(model: Model, prompts: Sequence[str | Sequence[int]]) -> list
 
 
 def write_texts(
-    model: Model, prompts: Sequence[str | Sequence[int]], answer_tokens: int, window: int
+    model: Model, prompts: Sequence[DoctorPrompt], answer_tokens: int, window: int
 ) -> list[DoctorText]:
     """The target's greedy answers, `answer_tokens` long at most, to the prompts that leave room for them in `window` tokens.
 
@@ -53,8 +69,20 @@ def write_texts(
     """
     room = min(window, model.spec.max_positions) - answer_tokens
     rows = [row for row in encode_prompts(model, prompts) if 0 < len(row[0]) <= room]
-    settings = BatchSettings(Method().sampler, stop_condition(model, None, []), max_new=answer_tokens)
-    batch = decode_batch(model, [ids for ids, *_ in rows], settings)
+    with Progress("writing the target's answers", len(rows), "texts") as progress:
+
+        def look() -> bool:
+            progress.at(progress.done)  # who listens may stop here
+            return False
+
+        settings = BatchSettings(
+            Method().sampler,
+            stop_condition(model, None, []),
+            max_new=answer_tokens,
+            halted=look,
+            over=progress.at,
+        )
+        batch = decode_batch(model, [ids for ids, *_ in rows], settings)
     if batch.fault is not None:
         raise DoctorError(f"The answers could not be written ({batch.fault}): give fewer or shorter prompts.")
     texts = [

@@ -130,11 +130,16 @@ def _cause_table(report: AcceptanceReport) -> ReportTable:
     rows = [(x.title, format_percent(x.certainty), x.evidence, x.check) for x in report.findings]
     below = [*report.lacking]
     if report.doctor:
-        below.append(f"With both models at hand, this examines them: {report.doctor}")
+        below.append(doctor_sentence(report))
     head = ("cause", "certainty", "evidence", "what to check")
     return ReportTable(
         "Why drafts were refused", about, head, rows, [x.certainty for x in report.findings], below
     )
+
+
+def doctor_sentence(report: AcceptanceReport) -> str:
+    """The sentence with the command line of the draft doctor, as the last one below the first table."""
+    return f"With both models at hand, this examines them: {report.doctor}"
 
 
 def _outcome_table(report: AcceptanceReport) -> ReportTable:

@@ -377,15 +377,31 @@ def _list_lacking(log: PlaceLog, findings: Sequence[DraftFinding]) -> list[str]:
     return lacking
 
 
+@dataclass(frozen=True)
+class DraftSource:
+    """What drafted in a run. role: of the draft model;  head: kind of the head, if no model drafted"""
+
+    role: str = ""
+    head: str = ""
+
+
+def find_draft_source(header: Header) -> DraftSource | None:
+    """The draft model of a run, the first of several, or the draft head; None if neither drafted."""
+    role = next((x for x in header.lanes if x in DRAFTS), "")
+    heads = header.model.get("head_fingerprints")
+    if role:
+        return DraftSource(role)
+    return DraftSource(head=str(next(iter(heads)))) if isinstance(heads, dict) and heads else None
+
+
 def doctor_command(header: Header) -> str:
     """The command line of the draft doctor for the models of a run, which needs both at hand; "" if nothing drafts."""
-    names = [str(x.get("name", "")) for role, x in header.lanes.items() if role in DRAFTS]
-    heads = header.model.get("head_fingerprints")
-    if names:
-        draft = f"--draft {shlex.quote(names[0])}"
-    elif isinstance(heads, dict) and heads:
-        draft = f"--head {shlex.quote(str(next(iter(heads))))}=HEAD"
-    else:
+    source = find_draft_source(header)
+    if source is None:
         return ""
+    if source.role:
+        draft = f"--draft {shlex.quote(str(header.lanes[source.role].get('name', '')))}"
+    else:
+        draft = f"--head {shlex.quote(source.head)}=HEAD"
     model = shlex.quote(str(header.model.get("name", "MODEL")))
     return f"decodescope doctor draft --model {model} {draft} --prompts FILE"

@@ -5,9 +5,10 @@ import { ask, panes, runTitle } from "./runs/runs.js";
 import { current, fragment } from "./shared/address.js";
 import { createNotice } from "./shared/notice.js";
 import { batch } from "./report/batch.js";
+import { draftExamination } from "./report/examination.js";
 import { reportComparison } from "./report/comparison.js";
 import { speedChart } from "./report/speed_chart.js";
-import { rejections, table } from "./report/tables.js";
+import { CAUSES, rejections, table } from "./report/tables.js";
 
 const MOST = 128; // runs of one report
 const RUNS = /(?:^#|&)of=([0-9a-f]{16}(?:,[0-9a-f]{16})*)(?:&|$)/;
@@ -132,9 +133,10 @@ export function page(element) {
         chosen: (one) => ((second = one), address()),
         charted: (both) => chart.show(both || answer.chart),
       });
+      const examined = draftExamination(mine, answer.doctor), drawn = (one) => table(one, answer.deaths, runs, places.show);
+      const [first, rest] = [true, false].map((is) => answer.tables.filter((one) => (one.title === CAUSES) === is));
       out.replaceChildren(h("section", { class: "lead" }, answer.lead.map((words) => h("p", null, words)), save,
-        changed), chart.element,
-        ...answer.tables.map((one) => table(one, answer.deaths, runs, places.show)), places.element || "",
+        changed), chart.element, ...first.map(drawn), examined.element, ...rest.map(drawn), places.element || "",
         ...answer.notes.map((words) => h("p", { class: "quiet" }, words)));
       if (!others) chart.show(answer.chart);
       if (current() === "report") address();

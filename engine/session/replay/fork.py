@@ -325,7 +325,21 @@ class Fork(Session):
 
 
 def check_same_models(header: Header, given: Mapping[str, Model], lanes: Sequence[str]) -> None:
-    """Raise MethodError if a model of the run is missing, or differs from the recorded one."""
+    """Raise MethodError if a model of the run is missing or differs from the recorded one, or if the run has a past that its
+    trace does not hold."""
+    check_same_weights(header, given, lanes)
+    if header.loaded is not None:
+        raise MethodError(
+            "This run went on from a loaded cache, which its trace does not hold: load the cache again."
+        )
+    if header.parent is not None:
+        raise MethodError(
+            "This run was branched off another one in Python, whose past it does not hold: fork that run."
+        )
+
+
+def check_same_weights(header: Header, given: Mapping[str, Model], lanes: Sequence[str]) -> None:
+    """Raise MethodError if the target, or a model in one of these roles, is missing or differs from the recorded one."""
     wanted = {"target": header.model, **{role: header.lanes.get(role, {}) for role in lanes}}
     for role, recorded in wanted.items():
         name, model = str(recorded.get("name", "?"))[:80], given.get(role)
@@ -343,14 +357,6 @@ def check_same_models(header: Header, given: Mapping[str, Model], lanes: Sequenc
             raise MethodError(
                 f"The run was made in {due}, and {name} is loaded in {dtype}: load it in {due}."
             )
-    if header.loaded is not None:
-        raise MethodError(
-            "This run went on from a loaded cache, which its trace does not hold: load the cache again."
-        )
-    if header.parent is not None:
-        raise MethodError(
-            "This run was branched off another one in Python, whose past it does not hold: fork that run."
-        )
 
 
 def _check_same_heads(header: Header, model: Model) -> None:

@@ -1,5 +1,5 @@
-/* speed_chart: the speed that the measured acceptance brings, as a chart. The server makes the figure; the library that
- * draws it comes from the server too, and only once a chart is shown. The numbers are in the tables below. */
+/* speed_chart: figures of the server, and that of the speed that the measured acceptance brings. The server makes the
+ * figure; the library that draws it comes from the server too, once a figure is shown. The numbers are in tables. */
 import { h } from "../scope.js";
 
 let library; // the promise of it
@@ -19,10 +19,11 @@ function fetchLibrary(address) {
   return library;
 }
 
-/** The section of the chart. about: what it shows, for those who cannot see it;  show({light, dark}): draw a figure */
-export function speedChart(about) {
+/** A place for a figure of the server. about: what it shows, for those who cannot see it;  change(layout): the layout as
+ *  the page has it;  show({light, dark, library}): draw a figure, again when the colours of the page change */
+export function plotBox(about, change) {
   const plot = h("div", { class: "plot", role: "img", "aria-label": about }), note = h("p", { class: "quiet" });
-  const title = h("h2", null), element = h("section", { class: "speed" }, title, plot, note);
+  const element = h("div", null, plot, note);
   let shown = null;
   async function draw() {
     const chart = shown;
@@ -30,10 +31,7 @@ export function speedChart(about) {
       const plotly = await fetchLibrary(chart.library);
       if (chart !== shown || !element.isConnected) return;
       const { data, layout } = chart[shade()];
-      title.textContent = layout.title.text;
-      const page = { ...layout, title: undefined, margin: { ...layout.margin, t: 12 },
-        height: 420, legend: { ...layout.legend, y: -0.26, yanchor: "top" } }; // below, where it may have many lines
-      await plotly.react(plot, data, page, { displayModeBar: false, responsive: true });
+      await plotly.react(plot, data, change(layout), { displayModeBar: false, responsive: true });
     } catch (error) {
       note.textContent = error.message;
     }
@@ -44,8 +42,22 @@ export function speedChart(about) {
     element,
     show(chart) {
       shown = chart;
-      element.hidden = !chart;
       if (chart) draw();
+    },
+  };
+}
+
+/** The section of the chart. about: what it shows, for those who cannot see it;  show({light, dark}): draw a figure */
+export function speedChart(about) {
+  const box = plotBox(about, (layout) => ({ ...layout, title: undefined, margin: { ...layout.margin, t: 12 },
+    height: 420, legend: { ...layout.legend, y: -0.26, yanchor: "top" } })); // below, where it may have many lines
+  const title = h("h2", null), element = h("section", { class: "speed" }, title, box.element);
+  return {
+    element,
+    show(chart) {
+      element.hidden = !chart;
+      if (chart) title.textContent = chart[shade()].layout.title.text;
+      box.show(chart);
     },
   };
 }

@@ -7,6 +7,7 @@ const WIDE = 140, HIGH = 10; // px of a bar
 const LONG = 24; // letters of a cell that may be broken into lines
 const TOKENS = ["drafted", "came", "behind"]; // columns that contain text of the run, where the first one does
 const PLACE = "run, step"; // the column that names a place
+export const CAUSES = "Why drafts were refused"; // the table that is as wide as the page
 const COLUMNS = [PLACE, "prompt", "depth", "kind", "drafted", "came", "behind", "p", "q", "draft rank", "position"];
 const OPTION = /^--\w/; // a cell with an option of the command line
 const SHOWN = 25; // rejections that are listed at first, and added with every press
@@ -56,7 +57,7 @@ export function table({ title, about, head, rows, bars, below, where = [], steps
   const line = (row, i) =>
     h("tr", null, row.map((word, k) => cell(row, i, word, k)), bars.length ? h("td", null, bar(bars[i])) : null,
       where.length && show ? h("td", null, count(row, i)) : null, placed ? links(i) : null);
-  return h("section", null, h("h2", null, title), about ? h("p", { class: "quiet" }, about) : null,
+  return h("section", { class: title === CAUSES ? "whole" : null }, h("h2", null, title), about ? h("p", { class: "quiet" }, about) : null,
     scrollBox(title, h("table", null, heads(words), h("tbody", null, rows.map(line)))),
     below.map((sentence) => h("p", { class: "quiet" }, sentence)));
 }

@@ -12,10 +12,11 @@ import pytest
 from browser import STEP, Lab
 from sizes import first_of
 from starlette.testclient import TestClient
-from toylab import HOSTILE, finished, toy_play
+from toylab import HOSTILE, finished, occupied, toy_play
 
 from decodescope.app.routes import report as reports
 from decodescope.app.runs.catalogue.examples import examples, shipped_examples
+from decodescope.app.runs.compare import examination as examinations
 from decodescope.app.runs.compare.measurements import RecordFolder
 from decodescope.app.runs.run_service import RunService
 from decodescope.engine.trace import open_trace
@@ -127,7 +128,9 @@ def test_an_example_is_reported_and_saved(lab: Lab) -> None:
     assert drawn[2] == ["always right", pytest.approx([x.perfect for x in made.curve])]
     assert page.locator("#ds-page-report .out h2").all_inner_texts() == [
         "Speed by length, by the model",
-        *(x.title for x in due),
+        due[0].title,
+        "Examine the draft",
+        *(x.title for x in due[1:]),
         "Every rejection",
     ]
     bars = page.locator("#ds-page-report .out rect.fill").evaluate_all(
@@ -148,6 +151,38 @@ def test_an_example_is_reported_and_saved(lab: Lab) -> None:
     page.click("#ds-tab-report")
     page.wait_for_function(f"location.hash.endsWith('of={example.run}')")
     assert page.locator("#ds-page-report .out table").count() == len(due) + 1
+
+
+@browsed
+def test_the_draft_of_a_report_is_examined_stopped_and_examined_again(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The button runs the doctor in the worker; its causes and panels are drawn."""
+    monkeypatch.setattr(examinations, "ANSWER", 6)
+    channel = finished_with(lab.play)
+    page = lab.open(f"/#report&of={channel.run}", ready=False)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    asked = page.locator(".examination")
+    asked.locator("code").wait_for()
+    asked.get_by_role("button", name="Copy").click()
+    asked.get_by_role("button", name="Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == asked.locator("code").inner_text()
+    assert asked.locator("code").inner_text().startswith("decodescope doctor draft --model toy")
+    assert f"at most {examinations.PROMPTS} of these prompts" in asked.inner_text()
+    with occupied(lab.play):
+        asked.get_by_role("button", name="Examine the draft").click()
+        asked.get_by_text("waiting for the runs before it").wait_for()
+        asked.get_by_role("button", name="Stop").click()
+        asked.get_by_text("It was stopped, so there is no result.").wait_for()
+    asked.get_by_role("button", name="Examine the draft").click()
+    asked.locator(".panels .main-svg").nth(5).wait_for()
+    record = json.loads(next((lab.play.folder / "examinations").glob("*.json")).read_bytes())
+    cells = asked.locator("tbody tr").first.locator("th, td").all_inner_texts()
+    cause = record["result"]["findings"][0]
+    assert (cells[0], cells[2], cells[3]) == (cause["title"], cause["evidence"], cause["check"])
+    drawn = page.evaluate("document.querySelector('.panels figure:nth-child(2) .plot').data[0].y")
+    assert drawn == pytest.approx([x["share"] for x in record["result"]["ranks"]])
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 @pytest.mark.nightly
