@@ -161,9 +161,10 @@ def with_windows(decoder: Decoder, windows: tuple[int | None, ...]) -> Decoder:
 
 
 def with_last_layers(decoder: Decoder, target: Decoder) -> Decoder:
-    """The draft with the target's last layers behind its own, as many as it lacks."""
+    """The draft with the target's last layers behind its own, as many as it lacks, in the draft's type."""
     other = copy.copy(decoder)
-    other.layers = [*decoder.layers, *target.layers[len(decoder.layers) :]]
+    last = [x.to(dtype=decoder.dtype, device=decoder.device) for x in target.layers[len(decoder.layers) :]]
+    other.layers = [*decoder.layers, *last]
     other.spec = replace(decoder.spec, n_layers=len(other.layers))
     return other
 

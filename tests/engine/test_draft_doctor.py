@@ -30,6 +30,7 @@ from decodescope.engine.draft_doctor.readers import (
     StepReader,
     with_head_base,
     with_head_flag,
+    with_last_layers,
     with_swapped_inputs,
 )
 from decodescope.engine.draft_doctor.texts import DoctorError, DoctorText, write_texts
@@ -54,6 +55,17 @@ def examine(draft: Decoder) -> DraftExamination:
     """The doctor on a toy's texts."""
     other = replace(TARGET, name="toy draft", spec=draft.spec, decoder=draft)
     return examine_draft(TARGET, other, toys.prompts(6), answer_tokens=24, window=48)
+
+
+def test_layers_that_a_draft_lacks_are_taken_in_its_own_type() -> None:
+    """A quantised or half-precision target lends its layers to a draft in float32."""
+    whole = TARGET.decoder
+    short = Decoder(replace(whole.spec, n_layers=1), whole.embed, whole.layers[:1], whole.norm, whole.head)
+    ids = toys.prompts(1)[0]
+    _, logits = ModelReader(with_last_layers(short, whole.to(dtype=torch.bfloat16))).read(ids)
+    _, due = ModelReader(whole).read(ids)
+    assert len(whole.layers) > 1 and torch.allclose(logits, due, atol=0.2)
+    assert not torch.allclose(ModelReader(short).read(ids)[1], due, atol=0.2)
 
 
 BROKEN: dict[str, tuple[str, Callable[[], Decoder]]] = {
