@@ -87,7 +87,7 @@ def build_app(play: RunService, *, page: bool = True) -> FastAPI:
         route.add(api, play, refusal_response)
 
     calibrations.add(api, refusal_response)
-    trainings.add(api)
+    trainings.add(api, play)
 
     @api.api_route("/ds/{rest:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
     def nothing(rest: str) -> Response:

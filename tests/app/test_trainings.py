@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from browser import Lab
 from starlette.testclient import TestClient
 from toylab import toy_play
 
+from decodescope.engine.session.load import SHIPPED
 from decodescope.engine.training import records
 
 from .conftest import opened
@@ -31,6 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for name, record in (("going", RECORD), ("new", RECORD), ("odd", [1])):
         (home / name).mkdir()
         (home / name / records.RUN).write_text(json.dumps(record))
+    for file in ("config.json", "model.safetensors"):
+        shutil.copy(SHIPPED / "lab/heads/eagle3" / file, home / "going" / file)
     (home / "going" / records.METRICS).write_text(
         row(1, 0.25, 0.125) + row(2, 0.5, 0.375) + '{"step": 3, "st'
     )
@@ -50,6 +54,7 @@ def test_each_training_is_listed_with_its_measurements_so_far(client: TestClient
         "accepted": [[0.25, 0.125], [0.5, 0.375]],
         "tokens_per_pass": [1.5, 1.5],
         "finished": False,
+        "folder": "trained/going",
     }
     assert rows["new"]["tokens"] == [] and not rows["new"]["finished"]
     assert set(rows["odd"]) == {"trouble"} and rows["odd"]["trouble"].endswith("again.")
@@ -84,6 +89,11 @@ def test_the_library_draws_a_training_while_it_goes_on(trained: Lab, folder: Pat
     assert page.locator(".trainings tbody tr").count() == 3
     going = page.locator(".trainings tr", has=page.locator("svg"))
     assert "2,000 of 4,000" in going.inner_text() and "toy <b>" in going.inner_text()
+    reading = going.locator(".ds-reading")
+    reading.locator("summary").first.click()
+    reading.get_by_text("Not used, and why").click()
+    assert "made_with.seed" in reading.inner_text() and page.locator(".ds-reading").count() == 1
+    reading.locator("summary").first.click()
     lines = page.locator(".trainings path.line")
     assert lines.count() == 2 and lines.first.get_attribute("d").count("L") == 1
     with (folder / "going" / records.METRICS).open("w") as file:

@@ -52,21 +52,32 @@ def is_head_folder(reference: Path) -> bool:
         return False
 
 
+def head_kind(reference: Path) -> str:
+    """The kind of the draft heads in a folder, by its config; nothing else is read. Raises LoadError for what holds none."""
+    folder = split_settings(reference)[0]
+    config = _read_config(folder)
+    if "kind" in config:
+        return str(config["kind"])
+    layout = find_layout(folder, config)
+    if layout is None:
+        raise LoadError(f"{folder} holds no heads that are known; give the folder of trained heads.")
+    return layout.kind
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    config = read_json(folder, "config.json")
+    if config is None:
+        raise LoadError(f"{folder} has no config.json; give the folder of trained heads.")
+    return config
+
+
 def describe_heads(reference: Path, allow_pickle: bool = False) -> dict[str, Any]:
     """Name -> what a folder of draft heads holds and how it is read: its kind and layout, sizes, layers of the target, norms,
     windows, every key of its config with what was made of it, and the remarks. It is read for a target of the shape that the
     config names. Raises LoadError for what cannot be read."""
     folder = split_settings(reference)[0]
-    config = read_json(folder, "config.json")
-    if config is None:
-        raise LoadError(f"{folder} has no config.json; give the folder of trained heads.")
-    if "kind" in config:
-        kind, spec = str(config["kind"]), _target_of_ours(config)
-    else:
-        layout = find_layout(folder, config)
-        if layout is None:
-            raise LoadError(f"{folder} holds no heads that are known; give the folder of trained heads.")
-        kind, spec = layout.kind, _target_of_published(folder, config)
+    config, kind = _read_config(folder), head_kind(reference)
+    spec = _target_of_ours(config) if "kind" in config else _target_of_published(folder, config)
     head = load_head(reference, spec, kind, allow_pickle)
     facts: dict[str, Any] = {"path": str(folder), "kind": kind, "layout": head.layout or "decodescope"}
     facts |= {"numbers": sum(x.numel() for x in head.parameters()), "shape": head.shape}

@@ -3,6 +3,7 @@
 import { ask } from "../runs/runs.js";
 import { formatCount, h, prob, s } from "../scope.js";
 import { current } from "../shared/address.js";
+import { folderReading } from "../shared/folder_reading.js";
 
 const WIDE = 180, HIGH = 48, EDGE = 4; // px
 const AGAIN = 5000; // ms
@@ -41,14 +42,19 @@ export function trainings() {
   h("div", { class: "scroll" }, h("table", null,
     h("thead", null, h("tr", null, heads.map((x) => h("th", { scope: "col" }, x)))), rows)));
   element.hidden = true;
-  let waits = 0;
+  let waits = 0, drawnAs = "";
 
   async function look() {
     clearTimeout(waits);
     const answer = await ask("ds/trainings").catch(() => null);
     if (!answer) return;
     element.hidden = !answer.rows.length;
-    rows.replaceChildren(...answer.rows.map((one) => h("tr", null, h("th", { scope: "row" }, one.name), cells(one))));
+    const known = JSON.stringify(answer.rows);
+    if (known !== drawnAs) {
+      drawnAs = known;
+      rows.replaceChildren(...answer.rows.map((one) => h("tr", null,
+        h("th", { scope: "row" }, one.name, one.folder ? folderReading(one.folder) : null), cells(one))));
+    }
     const going = answer.rows.some((one) => !one.finished && !one.trouble);
     clearTimeout(waits);
     if (going && current() === "library") waits = setTimeout(look, AGAIN);
