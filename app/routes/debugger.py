@@ -12,9 +12,12 @@ POST /ds/run/RUN/whatif            {"step", "node", "u", "rule", "rule_settings"
                                    again from the record, or {"kind": "rerun", "why"} where that takes a run
 POST /ds/run/RUN/fork              {"step", "name", "change", "force"}: a run that repeats this one up to there, then goes on
                                    with the change (names, settings, seed, new as in a recipe; temperature, rule,
-                                   rule_settings, drafter for short) and with verdicts forced, [{"node", "verdict":
+                                   rule_settings, drafter for short; instead: {"draft": key, KIND: key}, another draft model or
+                                   other heads) and with verdicts forced, [{"node", "verdict":
                                    "accept" | "reject"}]; it need not wait for a run that is paused
 GET  /ds/run/RUN/knobs             the knobs of its drafter with their values: what "drafter" of a change can say
+GET  /ds/run/RUN/replacements      what "instead" of a change can name: {"draft": [{"key", "name"}, ...], "heads": [{"key",
+                                   "name", "kind"}, ...]}
 GET  /ds/run/RUN/branches          which run this one was forked off, and which ones off it
 
 A search takes SEARCH_S seconds at most; then "more" is true and "next" says where to go on.
@@ -32,7 +35,7 @@ from fastapi.responses import Response
 from decodescope.app.basis.refusal import RequestRefusal, explain_error
 from decodescope.app.http.body import read_json_body
 from decodescope.app.runs.breakpoints import MOST, Breakpoints
-from decodescope.app.runs.forks import ForkIndex, drafter_knobs, fork
+from decodescope.app.runs.forks import ForkIndex, drafter_knobs, fork, list_replacements
 from decodescope.app.runs.record_stream import RecordStream
 from decodescope.app.runs.run_service import RunService
 from decodescope.engine.trace.query.condition_grammar import FUNCTIONS, LONGEST, ConditionError
@@ -176,6 +179,10 @@ def _add_whatif_routes(api: FastAPI, play: RunService, of: Of) -> None:
     @api.get("/ds/run/{run}/knobs")
     async def knobs(run: str) -> Response:
         return await of(run, drafter_knobs)
+
+    @api.get("/ds/run/{run}/replacements")
+    async def replacements(run: str) -> Response:
+        return await of(run, lambda channel: list_replacements(play, channel))
 
     @api.get("/ds/run/{run}/branches")
     async def known(run: str) -> Response:

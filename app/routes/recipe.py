@@ -17,7 +17,7 @@ from fastapi.responses import Response
 from decodescope.app.basis.refusal import RequestRefusal, explain_error
 from decodescope.app.http.body import read_json_body
 from decodescope.app.runs.compare.settings_diff import choice_of_run, differences
-from decodescope.app.runs.recipe import WAYS, as_json, from_json, recipe
+from decodescope.app.runs.recipe import WAYS, as_json, fork_command, from_json, recipe
 from decodescope.app.runs.record_stream import RecordStream
 from decodescope.app.runs.run_service import PROMPT, RunChoice, RunService
 
@@ -85,7 +85,10 @@ def _rerun_note(channel: RecordStream, choice: RunChoice) -> str:
     assert channel.wire is not None
     header = channel.wire.header
     notes = [(FORKED, header.fork is not None), (TEMPLATED, header.chat and not choice.source.is_templated)]
-    return " ".join(note for note, holds in notes if holds)
+    said = [note for note, holds in notes if holds]
+    if command := fork_command(header):
+        said.append(f"The fork itself: {command}")
+    return " ".join(said)
 
 
 def _check_way(way: str) -> str:

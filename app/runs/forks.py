@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,12 @@ from decodescope.engine.trace.encoding.forks import fork_record as story
 from decodescope.engine.trace.records.events import Header, Step
 from decodescope.lab.wire.wire import trace_node
 
+from .catalogue.head_offers import HeadOffer, name_folders, offered_heads
 from .catalogue.parts import knob_record
 from .catalogue.presets import GREEDY, WARMED, temperature_settings
+from .lanes import DRAFT, NEW_DRAFT
+from .model_pool import Offer
+from .placed_key import Placement
 from .recipe import choice_from_header
 from .record_stream import RecordStream
 from .run_service import MOST_NEW, RunChoice, RunService, without_target
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
     from decodescope.engine.session.method import Method
 
 LONGEST = 80  # characters of a name
-CHANGES = ("names", "settings", "seed", "new", "temperature", "rule", "rule_settings", "drafter")
+CHANGES = ("names", "settings", "seed", "new", "temperature", "rule", "rule_settings", "drafter", "instead")
 SUFFIX = ".dstrace"
 
 
@@ -58,16 +62,132 @@ def fork(play: RunService, channel: RecordStream, body: Mapping[str, Any]) -> Re
         {key: value for key, value in change.items() if key in CHANGES} if isinstance(change, dict) else {}
     )
     method, numbers = fork_method(play, header, number, change), _changed_numbers(change)
+    roles = () if method is None else method.lanes
+    names = play.find_recorded_models(header_before(header, number), roles)
+    taken = find_replacements(play, header, change)
+    if taken.record:
+        asked["instead"] = taken.record
     from decodescope.engine.session.replay.fork import Fork
 
     def session(models: Mapping[str, Model]) -> Fork:
+        own = {role: model for role, model in models.items() if role != NEW_DRAFT}
         more: dict[str, Any] = {"method": method, "forced": forced, "name": name, "change": asked, **numbers}
-        return Fork(models[TARGET], header, steps, number, models=without_target(models), **more)
+        instead = taken.load(models)
+        return Fork(own[TARGET], header, steps, number, models=without_target(own), instead=instead, **more)
 
-    roles = () if method is None else method.lanes
-    channel_forked = play.launch(play.find_recorded_models(header_before(header, number), roles), session)
+    channel_forked = play.launch(names | taken.models, session)
     channel_forked.fork = story(header, number, name, asked, forced)
     return channel_forked
+
+
+@dataclass(frozen=True)
+class ForkReplacements:
+    """What takes the place of the run's draft in a fork. models: NEW_DRAFT -> key of a draft model, or empty;  heads: kind ->
+    offered head;  record: the same for the record of the change, as `decodescope trace fork` writes it"""
+
+    models: dict[str, str]
+    heads: dict[str, HeadOffer]
+    record: dict[str, str]
+
+    def load(self, models: Mapping[str, Model]) -> dict[str, Model]:
+        """Role -> the model that takes the place of the run's, of these loaded ones. Raises RequestRefusal for a head that
+        cannot be read or was made for another model."""
+        from decodescope.engine.model.checkpoint.folder import LoadError
+        from decodescope.engine.session.load import exchange_heads
+
+        instead = {DRAFT: models[NEW_DRAFT]} if self.models else {}
+        if self.heads:
+            try:
+                instead[TARGET] = exchange_heads(
+                    models[TARGET], {kind: x.folder for kind, x in self.heads.items()}
+                )
+            except LoadError as error:
+                raise RequestRefusal(name_folders(str(error), self.heads.values())) from None
+        return instead
+
+
+def find_replacements(play: RunService, header: Header, change: Any) -> ForkReplacements:
+    """What a change puts in the place of the run's draft: {"instead": {"draft": key, KIND: key}}, keys of the page's lists.
+    Raises RequestRefusal for what is not offered here, or is of another kind than the run's."""
+    asked = _mapping_field(change, "instead") if isinstance(change, dict) else {}
+    models, heads, record = dict[str, str](), dict[str, HeadOffer](), dict[str, str]()
+    known = {x.key: x for x in offered_heads(play.models)} if set(asked) - {DRAFT} else {}
+    for kind, key in asked.items():
+        if kind == DRAFT:
+            offer = play.models.offer(key) if isinstance(key, str) else None
+            if offer is None:
+                raise RequestRefusal(
+                    f"The model {str(key)[:80]!r} is not offered here: choose one of the list."
+                )
+            _check_takes_place(header, offer)
+            place = Placement(header.dtype_of(DRAFT), header.device)
+            models[NEW_DRAFT] = play.models.placed(offer.key, place)
+            record[DRAFT] = offer.key
+        elif (head := known.get(str(key))) is None or head.kind != kind:
+            raise RequestRefusal(
+                f"There are no heads {str(kind)[:40]} called {str(key)[:80]!r} here: choose some of the list."
+            )
+        elif kind not in (header.model.get("head_fingerprints") or {}):
+            raise RequestRefusal(
+                f"The run did not draft with heads {kind[:40]}, so others would do nothing: choose heads of its own kind."
+            )
+        else:
+            heads[kind], record[kind] = head, str(head.folder)
+    return ForkReplacements(models, heads, record)
+
+
+def _check_takes_place(header: Header, offer: Offer) -> None:
+    """Raise RequestRefusal for a model that cannot take the place of the run's draft model, as far as its config tells."""
+    from decodescope.engine.session.replay.fork import differing_size
+
+    mine, sizes = header.lanes.get(DRAFT), offer.spec.record()
+    if mine is None:
+        raise RequestRefusal(
+            f"The run drafted without a draft model, so {offer.name} would do nothing: change its drafter instead."
+        )
+    if wrong := differing_size(mine, sizes):
+        raise RequestRefusal(
+            f"{offer.name} has {wrong} = {sizes.get(wrong)} and the run's draft model {mine.get(wrong)}: choose one of the "
+            "same sizes, or make a run of its own with this one."
+        )
+
+
+def list_replacements(play: RunService, channel: RecordStream) -> dict[str, Any]:
+    """What can take the place of the run's draft in a fork: draft models of the same sizes and tokens, and heads of its kinds
+    and of the target's width. Raises RequestRefusal."""
+    if channel.wire is None:
+        raise RequestRefusal(
+            "The run has not begun, so nothing of it can be changed: wait for its first step."
+        )
+    header = channel.wire.header
+    mine = header.lanes.get(DRAFT)
+    kinds = header.model.get("head_fingerprints") or {}
+    width = header.model.get("d_model")
+    heads = [
+        {"key": x.key, "name": x.key, "kind": x.kind}
+        for x in (offered_heads(play.models) if kinds else [])
+        if x.kind in kinds and x.width in (None, width)
+    ]
+    models = [] if mine is None else [x for x in play.models.offers() if _takes_place(play, header, mine, x)]
+    return {"draft": [{"key": x.key, "name": x.label} for x in models], "heads": heads}
+
+
+def _takes_place(play: RunService, header: Header, mine: Mapping[str, Any], offer: Offer) -> bool:
+    """Whether an offered model can take the place of the run's draft model, whose record is `mine`."""
+    from decodescope.engine.session.compatibility import check_same_tokens
+    from decodescope.engine.session.method import MethodError
+    from decodescope.engine.session.replay.fork import differing_size
+
+    if offer.name == mine.get("name") or differing_size(mine, offer.spec.record()) or offer.trouble:
+        return False
+    target = play.models.key(str(header.model.get("name", "")))
+    reader = None if target is None else play.models.reader(target)
+    try:
+        if reader is not None:
+            check_same_tokens({TARGET: reader, DRAFT: offer})
+    except MethodError:
+        return False
+    return True
 
 
 def drafter_knobs(channel: RecordStream) -> dict[str, Any]:

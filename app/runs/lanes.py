@@ -20,6 +20,16 @@ if TYPE_CHECKING:
     from decodescope.engine.session.session import Session
 
 
+DRAFT = "draft"  # the role that another model can take from a step of a fork on
+NEW_DRAFT = "new_draft"  # the role of that model, next to the one that it replaces
+
+
+def final_models(names: Mapping[str, str]) -> dict[str, str]:
+    """Role -> key of the models that a run ends with: a draft model that took another's place has its role."""
+    last = {role: key for role, key in names.items() if role not in (WHOLE, NEW_DRAFT)}
+    return last | ({DRAFT: names[NEW_DRAFT]} if NEW_DRAFT in names else {})
+
+
 def without_target(models: Mapping[str, Model]) -> dict[str, Model]:
     """All but the target."""
     return {role: model for role, model in models.items() if role != TARGET}

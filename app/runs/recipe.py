@@ -33,7 +33,7 @@ from decodescope.engine.trace.records.events import PROMPT_KINDS, Header, Prompt
 from decodescope.engine.trace.values.limits import TraceError
 
 from .catalogue.examples import shipped_examples
-from .catalogue.presets import FIRST_OF_FETCHED, GREEDY, PRESETS, SMALLER
+from .catalogue.presets import FIRST_OF_FETCHED, GREEDY, PRESETS, SMALLER, temperature_settings
 from .preset_choice import apply_preset, find_matching_preset
 from .preset_prompts import apply_preset_prompt
 from .run_service import RunChoice
@@ -96,6 +96,51 @@ def recipe(choice: RunChoice, names: Mapping[str, str], way: str) -> str:
     if choice.prompt_kind == "messages":  # in one line, so no line of it can end the text
         return f"{shlex.join(words)} <<'{END}'\n{choice.source.conversation.text}\n{END}"
     return shlex.join(words)
+
+
+def fork_command(header: Header) -> str:
+    """The command line that makes a fork again from the trace of the run that it left; "" for a run that is no fork, or whose
+    record of the change this command cannot say."""
+    fork = header.fork or {}
+    change = fork.get("change")
+    if not isinstance(change, dict) or "prompt" in change:
+        return ""
+    choice = choice_from_header(header)
+    names, knobs = dict(change.get("names") or {}), _changed_values(change)
+    if change.get("rule"):
+        names["acceptance"] = change["rule"]
+    if change.get("temperature") is not None:
+        names["sampler"] = choice.names.get("sampler", [])
+    words = ["decodescope", "trace", "fork", f"{fork['of']}.dstrace", "--step", str(fork["step"])]
+    for kind, name in names.items():
+        words += [option(kind), name if isinstance(name, str) else ",".join(name)]
+    for part, knob, value in knobs:
+        words += ["--set", f"{part}.{knob}={_spell_value(value)}"]
+    for key, name in (("seed", "--seed"), ("new", "--max-new-tokens")):
+        words += [name, str(change[key])] if change.get(key) is not None else []
+    for role, name in (change.get("instead") or {}).items():
+        words += ["--then-draft", name] if role == "draft" else ["--then-head", f"{role}={name}"]
+    for node, accepted in fork.get("forced") or []:
+        words += ["--force", f"{'accept' if accepted else 'reject'}:{node + 1}"]
+    words += ["--name", fork["name"]] if fork.get("name") else []
+    return shlex.join([*words, "--trace", f"{header.run}.dstrace"])
+
+
+def _changed_values(change: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
+    """Part, knob and value of all settings of a change, those that it says for short too."""
+    settings = {part: dict(knobs) for part, knobs in (change.get("settings") or {}).items()}
+    for part, key in (("acceptance", "rule_settings"), ("drafter", "drafter")):
+        settings[part] = settings.get(part, {}) | dict(change.get(key) or {})
+    if change.get("temperature") is not None:
+        settings |= temperature_settings(change["temperature"])
+    return [(part, knob, value) for part, knobs in settings.items() for knob, value in knobs.items()]
+
+
+def _spell_value(value: Any) -> str:
+    """A value as the command line reads it."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(_spell_value, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _python_code(

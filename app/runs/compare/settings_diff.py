@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.engine.core.component import registry
-from decodescope.engine.core.roles import TARGET, WHOLE
+from decodescope.engine.core.roles import TARGET
 from decodescope.engine.session.method import Method
 from decodescope.engine.trace.records.events import Header
 
+from ..lanes import final_models
 from ..model_pool import Offer, role_title
 from ..placed_key import known_devices, split_key
 from ..prompt_encoding import notes_on
@@ -38,7 +39,7 @@ def choice_of_run(play: RunService, channel: RecordStream) -> RunChoice:
         raise RequestRefusal("The run has not begun yet: copy it when its prompt has been read.")
     choice = choice_from_header(channel.wire.header)
     header = channel.wire.header
-    models = {role: split_key(x)[0] for role, x in channel.models.items() if role != WHOLE}
+    models = {role: split_key(x)[0] for role, x in final_models(channel.models).items()}
     models = models or {role: play.models.key(name) or name for role, name in choice.models.items()}
     usual = play.models.placement(models.get(TARGET, ""))
     return replace(

@@ -390,9 +390,9 @@ def _check_replaced(run: Header, model: Model, method: Method, instead: Mapping[
                 "reads one."
             )
         recorded, sizes = run.lanes.get(role, {}), other.spec.record()
-        if wrong := [x for x in SIZES if recorded and recorded.get(x) != sizes.get(x)]:
+        if wrong := differing_size(recorded, sizes) if recorded else "":
             raise MethodError(
-                f"{other.name} has {wrong[0]} = {sizes.get(wrong[0])}, the run's {role} model {recorded.get(wrong[0])}. "
+                f"{other.name} has {wrong} = {sizes.get(wrong)}, the run's {role} model {recorded.get(wrong)}. "
                 "A trace prices a role by one size: make a run of its own with this model."
             )
         dtype, due = type_name(other.decoder.dtype), run.dtype_of(role)
@@ -400,6 +400,11 @@ def _check_replaced(run: Header, model: Model, method: Method, instead: Mapping[
             raise MethodError(
                 f"The run was made in {due}, and {other.name} is loaded in {dtype}: load it in {due}."
             )
+
+
+def differing_size(recorded: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """The first size in which two draft models differ, by their records; empty: one can take the place of the other."""
+    return next((x for x in SIZES if recorded.get(x) != other.get(x)), "")
 
 
 def _last_leg(

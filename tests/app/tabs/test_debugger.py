@@ -521,3 +521,19 @@ def test_everything_fits_and_can_be_pressed(lab: Lab, scheme: str) -> None:
         assert not small, "targets are at least 24 px high"
         right = "all => Math.max(...all.map((x) => x.getBoundingClientRect().right))"
         assert page.locator(f"{PAGE} .breaks .gone").evaluate_all(right) <= width
+
+
+def test_a_fork_takes_a_draft_model_of_the_list(shipped: Lab) -> None:
+    """Only those of the run's sizes are offered; the form says what is chosen, and the fork opens next to its run."""
+    run = next(x.run for x in shipped_examples() if x.title == "First rejection")
+    page = shipped.open(f"/#debugger&run={run}&step=2", ready=False)
+    form = page.locator("#ds-page-debugger form.fork")
+    form.locator("summary", has_text="Another draft from here on").click()
+    drafts = form.locator(".instead select")
+    assert drafts.locator("option").evaluate_all("all => all.map((x) => x.value)") == ["", "lab-draft-plain"]
+    drafts.select_option("lab-draft-plain")
+    form.get_by_text("In the fork: draft lab-draft-plain.").wait_for()
+    form.get_by_role("button", name="Fork from step 2").click()
+    page.wait_for_function("location.hash.startsWith('#compare')")
+    fork = next(x.fork for x in shipped.play.channels().values() if x.fork is not None)
+    assert (fork["step"], fork["change"]) == (2, {"instead": {"draft": "lab-draft-plain"}})

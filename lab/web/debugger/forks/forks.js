@@ -5,6 +5,7 @@ import { branchList, compare } from "./branches.js";
 import { forcedText, settingsText } from "./changes.js";
 import { forcedVerdicts } from "./forced_verdicts.js";
 import { drafterKnobs } from "./drafter_knobs.js";
+import { replacement } from "./replacement.js";
 
 const LONGEST = 80; // characters of a name
 
@@ -15,17 +16,18 @@ export function forks(change) {
     "aria-label": "name of the fork", autocomplete: "off", spellcheck: "false" });
   const go = h("button", { type: "submit", class: "ds-button" }),
     refused = h("p", { class: "ds-refusal", role: "alert", hidden: "" });
-  const forced = forcedVerdicts(() => here.node, draw), shape = drafterKnobs(draw),
+  const forced = forcedVerdicts(() => here.node, draw), shape = drafterKnobs(draw), other = replacement(draw),
     branches = branchList(() => here.pane?.id);
   const inside = h("p", { class: "quiet" });
-  const form = h("form", { class: "fork", novalidate: "" }, forced.element, shape.element, inside,
+  const form = h("form", { class: "fork", novalidate: "" }, forced.element, shape.element, other.element,
+    inside,
     h("div", { class: "name" }, name, go), refused);
   const element = h("section", { class: "forks", "aria-label": "Forks" },
     h("header", null, h("h2", null, "Fork"),
       h("span", { class: "quiet" }, "decodes on from this step, as a run of its own; this run stays as it is")), form,
     branches.elements);
 
-  const changes = () => ({ ...change(), ...shape.change() });
+  const changes = () => ({ ...change(), ...shape.change(), ...other.change() });
   const refuse = (sentence) => ((refused.textContent = sentence), (refused.hidden = false));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
@@ -63,7 +65,7 @@ export function forks(change) {
       const { pane, at } = here, { head } = now.store;
       here = now;
       if (pane !== now.pane || at !== now.at) forced.clear(), (refused.hidden = true);
-      if (headed !== head) (headed = head), shape.fill(head ? now.pane.id : "");
+      if (headed !== head) (headed = head), [shape, other].forEach((one) => one.fill(head ? now.pane.id : ""));
       if (run !== now.pane?.id) (run = now.pane?.id), branches.reset();
       draw();
     },
