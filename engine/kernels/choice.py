@@ -1,4 +1,4 @@
-"""Choice: whose arithmetic passes on a CPU take, torch's or that of this room. Nothing here needs a compiler."""
+"""Choice: whose arithmetic passes take, torch's or that of this room. Nothing here needs a compiler."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import platform
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -26,10 +26,12 @@ from decodescope.engine.core.progress import Progress
 
 from .formats import PackedRows
 
-NAMES = ("torch", "rows")  # torch's operators; kernels whose result does not depend on the number of rows
+# torch's operators; kernels whose result does not depend on the number of rows, on a CPU and on CUDA
+NAMES = ("torch", "rows", "triton")
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 _PARTS = (".products", ".pointwise", ".attention", ".threads")  # what is compiled, in this order
 _CALLS = ".calls"  # of this room: what a forward pass calls
+_TRITON_CALLS = ".triton_calls"  # the same on CUDA
 _PACKED = ".packed"
 
 
@@ -49,7 +51,16 @@ class LayerProgram(Protocol):
 
 
 class Kernels(Protocol):
-    """The functions of `calls`, documented where they are defined: in `tensors` and `passes`."""
+    """The functions of `calls`, documented where they are defined: in `tensors` and `passes`.
+
+    NAME:         what the user calls them
+    DEVICE:       the type of device on which they compute
+    READS_PACKED: whether `packed_linear` may be called; else matrices of few bits are unpacked for `linear`
+    """
+
+    NAME: str
+    DEVICE: str
+    READS_PACKED: bool
 
     def linear(
         self, x: Tensor, weight: Tensor, bias: Tensor | None = None, dtype: torch.dtype | None = None
@@ -99,7 +110,7 @@ class _Choice:
     """Whose arithmetic this process uses.
 
     is_chosen: True once somebody chose, or the default was taken
-    kernels:   the module `calls`; None: torch
+    kernels:   the module `calls` or `triton_calls`; None: torch
     """
 
     def __init__(self) -> None:
@@ -121,17 +132,21 @@ _choice = _Choice()
 
 
 def use_kernels(name: str) -> None:
-    """Choose the arithmetic of this process: "rows" or "torch". Models that are loaded afterwards are laid out for it.
+    """Choose the arithmetic of this process: "rows", "torch" or "triton". Models loaded afterwards are laid out for it.
 
     Where nobody chooses it is rows, and torch where rows cannot be had: without numba, or on a processor without fused
     multiply-add. The first time on a machine, rows are compiled, which takes some ten seconds; they are kept in the user's data
-    folder. Raises KernelError for another name, and where numba, which compiles them, is missing.
+    folder. "triton" computes on CUDA, or on a CPU where Triton interprets (TRITON_INTERPRET=1). Raises KernelError for another
+    name, where numba or Triton, which compile them, is missing, and for "triton" without CUDA and interpreter.
     """
     if name not in NAMES:
-        raise KernelError(f"There are no kernels called {name!r}; choose {' or '.join(NAMES)}.")
+        raise KernelError(
+            f"There are no kernels called {name!r}; choose {', '.join(NAMES[:-1])} or {NAMES[-1]}."
+        )
     if name == "rows" and importlib.util.find_spec("numba") is None:
         raise KernelError("The kernels called rows need numba, which is not installed: pip install numba.")
-    _choice.kernels = _compiled_kernels() if name == "rows" else None
+    makers: dict[str, Callable[[], Kernels]] = {"rows": _compiled_kernels, "triton": _triton_kernels}
+    _choice.kernels = makers[name]() if name in makers else None
     _choice.is_chosen = True
 
 
@@ -172,6 +187,44 @@ def _compiled_kernels() -> Kernels:
         calls: Any = importlib.import_module(_CALLS, __package__)
         _forget_old_versions(home)
     return calls  # type: ignore[no-any-return] # a module that has these functions
+
+
+def _triton_kernels() -> Kernels:
+    """The module `triton_calls`. Raises KernelError where it cannot compute."""
+    if importlib.util.find_spec("triton") is None:
+        raise KernelError(
+            "The kernels called triton need Triton, which is not installed: pip install triton, on Linux, or choose torch."
+        )
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    if not interpreted and not torch.cuda.is_available():
+        raise KernelError(
+            "The kernels called triton need a CUDA device, and torch has none here: choose rows, which do the same on a CPU, "
+            "or set TRITON_INTERPRET=1 before the start to have them interpreted, slowly."
+        )
+    calls: Any = importlib.import_module(_TRITON_CALLS, __package__)
+    if interpreted != (calls.DEVICE == "cpu"):
+        raise KernelError(
+            "The kernels called triton were imported with another TRITON_INTERPRET: set it before the start."
+        )
+    return calls  # type: ignore[no-any-return] # a module that has these functions
+
+
+def require_kernels(dtype: torch.dtype, device: torch.device) -> None:
+    """Raise KernelError if "triton" was chosen and cannot compute passes of this type on this device."""
+    kernels = _choice.kernels
+    if kernels is None or kernels.NAME != "triton":
+        return
+    if dtype not in TYPES:
+        raise KernelError(
+            f"The kernels called triton do not compute {str(dtype)[6:]}: choose float32, bfloat16 or float16, or torch's "
+            "kernels."
+        )
+    if device.type != kernels.DEVICE:
+        way = "unset TRITON_INTERPRET" if kernels.DEVICE == "cpu" else "set TRITON_INTERPRET=1, which is slow"
+        raise KernelError(
+            f"The kernels called triton compute on {kernels.DEVICE} here, and the model is on {device.type}: move it "
+            f"(--device {kernels.DEVICE}), {way}, or choose torch's kernels."
+        )
 
 
 @cache
@@ -253,7 +306,7 @@ class OneThreadForTorch:
     """
 
     def __init__(self, dtype: torch.dtype, device: torch.device):
-        self._applies = kernels_in_use(dtype, device) != "torch"
+        self._applies = kernels_in_use(dtype, device) == "rows"
 
     def __enter__(self) -> None:
         if self._applies:
@@ -275,9 +328,13 @@ class OneThreadForTorch:
 
 def kernels_in_use(dtype: torch.dtype | None = None, device: torch.device | None = None) -> str:
     """The name of the arithmetic of this process, or of passes of that type on that device."""
-    if (dtype is not None and dtype not in TYPES) or (device is not None and device.type != "cpu"):
+    elsewhere = device is not None and device.type != "cpu"
+    if (dtype is not None and dtype not in TYPES) or (elsewhere and not _choice.is_chosen):
         return "torch"
-    return "torch" if _choice.current() is None else "rows"
+    kernels = _choice.current()
+    if kernels is None or (device is not None and device.type != kernels.DEVICE):
+        return "torch"
+    return kernels.NAME
 
 
 def expected_kernels(dtype: torch.dtype, device: torch.device) -> str:
@@ -288,14 +345,16 @@ def expected_kernels(dtype: torch.dtype, device: torch.device) -> str:
 
 
 def kernels_for(*tensors: Tensor | None) -> Kernels | None:
-    """The module `calls` of this room, where it computes what is made of these; None: torch does.
+    """The module `calls` or `triton_calls` of this room, where it computes what is made of these; None: torch does.
 
-    It does on a CPU, for float32 and half types, where nobody wants a gradient.
+    It does on its own type of device, for float32 and half types, where nobody wants a gradient.
     """
     kernels = _choice.kernels if _choice.is_chosen else _choice.current()
     if kernels is None or torch.is_grad_enabled():
         return None
     for x in tensors:
-        if x is not None and (type(x) is not Tensor or x.dtype not in TYPES or x.device.type != "cpu"):
+        if x is not None and (
+            type(x) is not Tensor or x.dtype not in TYPES or x.device.type != kernels.DEVICE
+        ):
             return None
     return kernels

@@ -32,6 +32,7 @@ from decodescope.engine.decoding.bases.weights import (
 )
 from decodescope.engine.decoding.values.alphabet import Alphabet
 from decodescope.engine.decoding.values.transform_result import TransformCache, default_folder
+from decodescope.engine.kernels.choice import KernelError, require_kernels
 from decodescope.engine.model.checkpoint import adapter as adapters
 from decodescope.engine.model.checkpoint.config import key_remarks, length_remarks, spec_from_config
 from decodescope.engine.model.checkpoint.folder import (
@@ -209,6 +210,10 @@ def load(
     asked = _find_source(name_or_path, weights, held)
     name, folder, adapter, made_by = asked
     kind = default_dtype(folder) if given is None else given
+    try:
+        require_kernels(kind, place)
+    except KernelError as error:
+        raise LoadError(str(error)) from None
     spec, parts = describe(folder, name, heads, adapter, made_by), parse_transform_list(made_by)
     decoder, reading_remarks = _read_weights(asked, spec, kind, place, keep_packed and not parts, held)
     spec, config = decoder.spec, read_json(folder, "config.json") or {}

@@ -45,7 +45,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, dtype: torch.d
     kernels = kernels_for(x, bias)
     if kernels is None or x.dtype != weight.dtype:
         return weight.product(x, bias).to(dtype)
-    if (packed := weight.packed_rows()) is not None:
+    if kernels.READS_PACKED and (packed := weight.packed_rows()) is not None:
         return kernels.packed_linear(x, packed, bias, dtype)
     return kernels.linear(x, weight.dense_weight(), bias, dtype)
 

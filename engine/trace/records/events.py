@@ -97,7 +97,8 @@ class Header:
              `method`, `parts`, `seed`, `max_new_tokens` and `fork` of that other run, `models`: role -> what its header said of
              a draft model, or of the target's heads, before others took their place. The header's own fields hold from that
              step on
-    kernels: the kernels of the passes on a CPU: "torch", or "rows", which gives a row the same result for any number of rows
+    kernels: the kernels of the passes: "torch", or "rows" (on a CPU) or "triton" (on CUDA, or interpreted on a CPU), which give
+             a row the same result for any number of rows
     chat:    whether the model's chat template made the prompt, of a user's turn or of messages
     turn:    that turn, or the messages as JSON, before the template; "" if there is none, or it was not recorded
     prompt_kind: how the prompt was given: "text", "marks" (text whose special tokens count), "messages" (as JSON) or "ids"
