@@ -102,6 +102,7 @@ SHAPES = {
     "eagle": dict(n_heads=4, n_kv_heads=2, head_dim=8, d_ff=16),
     "eagle3": dict(vocab=13, kept=11, n_heads=4, n_kv_heads=2, head_dim=8, d_ff=16),
     "p_eagle": dict(vocab=13, kept=11, n_heads=4, n_kv_heads=2, head_dim=8, d_ff=16),
+    "mtp": dict(n_heads=4, n_kv_heads=2, head_dim=8, d_ff=16),
     "kangaroo": dict(layer=1, n_heads=4, n_kv_heads=2, head_dim=8),
     "blockwise": dict(heads=3, hidden=8),
     "mlp_speculator": dict(heads=3, inner=16),

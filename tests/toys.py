@@ -193,6 +193,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     ],
     "eagle3": [dict(nodes=8, width=3), dict(nodes=1), dict(nodes=20, depth=3)],
     "p_eagle": [dict(depth=4), dict(nodes=8, width=3), dict(nodes=20, depth=3, width=2), dict(nodes=1)],
+    "mtp": [dict(), dict(nodes=8, width=3, depth=3), dict(depth=1)],
     "fspad": [dict(nodes=8, width=3), dict(nodes=1), dict(nodes=12, depth=2)],
     "parallelspec": [
         dict(nodes=8, width=3),

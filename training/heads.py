@@ -64,6 +64,7 @@ TOLD = (
     "dflash",
     "dspark",
     "p_eagle",
+    "mtp",
 )  # in docs/heads.md and not shipped: the others fill the room of heads
 AROUND = (FspadLayer, ParallelSpecLayer)  # nets with EAGLE's layer in them
 

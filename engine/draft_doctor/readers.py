@@ -73,6 +73,10 @@ class HeadReader:
             raise DoctorError(
                 f"The doctor cannot read {head.kind} nets that take their masks from the target's embedding: give one of ours."
             )
+        if head.shape.get("before_norm"):
+            raise DoctorError(
+                "The doctor cannot read a module that takes the target's state before the final norm: give another head."
+            )
         self.decoder, self.head = decoder, head
         self.target = DecoderTarget(decoder)
         self.layer_shift = layer_shift

@@ -34,7 +34,12 @@ from decodescope.engine.decoding.values.alphabet import Alphabet
 from decodescope.engine.decoding.values.transform_result import TransformCache, default_folder
 from decodescope.engine.kernels.choice import KernelError, require_kernels
 from decodescope.engine.model.checkpoint import adapter as adapters
-from decodescope.engine.model.checkpoint.config import key_remarks, length_remarks, spec_from_config
+from decodescope.engine.model.checkpoint.config import (
+    count_modules,
+    key_remarks,
+    length_remarks,
+    spec_from_config,
+)
 from decodescope.engine.model.checkpoint.folder import (
     LoadError,
     escape_unprintable,
@@ -66,6 +71,7 @@ from decodescope.engine.model.checkpoint.weights import (
     CheckpointTensors,
     TensorSource,
     frequency_remarks,
+    module_numbers,
     read_adapter,
     weight_files,
 )
@@ -306,7 +312,10 @@ def _read_weights(
             needed = dense_bytes(spec, dtype, device) - in_memory.shared_bytes(spec, dtype, device)
             _check_memory(asked, spec, needed, dtype, device)
         elif source_record(folder) is None:
-            _check_memory(asked, spec, dense_bytes(spec, dtype, device), dtype, device)
+            needed = dense_bytes(spec, dtype, device)
+            if count_modules(read_json(folder, "config.json") or {}):  # one of them is read
+                needed += module_numbers(spec) * dtype.itemsize
+            _check_memory(asked, spec, needed, dtype, device)
             stored = opened.enter_context(CheckpointTensors(folder))
             stored.check(spec)
         else:

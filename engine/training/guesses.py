@@ -78,6 +78,9 @@ def head_guesses(head: Head, r: ModelStates, noise: float = 0.0) -> list[tuple[H
     if head.kind == "kangaroo":
         return [(s, head(s.align(r.early, 0)))]
     f = s.align(r.feature, 0)
+    if head.kind == "mtp":
+        assert not head.shape["before_norm"], "training hands over final features"
+        return [(s, head(f, s.align(r.embedded, s.reads[0])))]
     f = f + (torch.rand_like(f) * 2 - 1) * noise * f.square().mean().sqrt() if noise else f
     if isinstance(head, ParallelSpecLayer):
         return list(zip(table, head.unroll_groups(f, s.align(r.embedded, s.reads[0]), rows), strict=True))

@@ -30,7 +30,7 @@ def loss_of(
     """The loss that each paper minimises, at a random `share` of the places of every level.
 
     Medusa and Clover: cross-entropy of the token, 0.8^k for head k; MLP speculator and ReDrafter the same, without these
-    weights. Hydra (as Hydra++) and Kangaroo: cross-entropy with the model's own distribution of that token.
+    weights. Hydra (as Hydra++), Kangaroo and MTP: cross-entropy with the model's own distribution of that token.
 
     EAGLE, FSPAD and ParallelSpec: smooth L1 distance to the true feature (everywhere), plus 0.1 of the cross-entropy with the
     model's distribution (in FSPAD that of the feature that it speaks), 0.8^k for place k of a group. EAGLE-3: cross-entropy

@@ -51,6 +51,7 @@ SHAPES = {
     "p_eagle": dict(
         vocab=4096, kept=2048, n_heads=2, n_kv_heads=1, head_dim=64, d_ff=64, rank=128
     ),  # vocab: the model's
+    "mtp": dict(n_heads=4, n_kv_heads=2, head_dim=64, d_ff=128),
     "clover": dict(heads=3, gates=4, gate_dim=32, n_heads=2, n_kv_heads=1, head_dim=64, d_ff=128, rank=128),
 }
 

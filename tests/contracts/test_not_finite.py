@@ -94,6 +94,7 @@ READ_HEADS = (
     "eagle",
     "eagle3",
     "p_eagle",
+    "mtp",
     "clover",
     "mlp_speculator",
     "redrafter",

@@ -175,7 +175,7 @@ def test_what_cannot_be_examined_is_refused_in_one_sentence() -> None:
         examine_draft(TARGET, replace(TARGET), toys.prompts(2, 40), answer_tokens=8, window=16)
 
 
-@pytest.mark.parametrize("kind", ["eagle", "eagle3", "p_eagle", "dflash", "medusa", "kangaroo"])
+@pytest.mark.parametrize("kind", ["eagle", "eagle3", "p_eagle", "mtp", "dflash", "medusa", "kangaroo"])
 def test_a_head_that_learnt_nothing_is_read_where_it_guesses_and_not_called_healthy(kind: str) -> None:
     decoder = copy.copy(TARGET.decoder)
     head = toys.heads(kind, decoder.spec.d_model)

@@ -32,6 +32,7 @@ from decodescope.engine.methods.drafters.heads.eagle2 import Eagle2
 from decodescope.engine.methods.drafters.heads.eagle3 import Eagle3
 from decodescope.engine.methods.drafters.heads.hydra import Hydra
 from decodescope.engine.methods.drafters.heads.medusa import Medusa
+from decodescope.engine.methods.drafters.heads.mtp import MTP
 from decodescope.engine.methods.drafters.heads.p_eagle import PEagle
 from decodescope.engine.methods.drafters.jacobi.lookahead import Lookahead
 from decodescope.engine.methods.drafters.jacobi.sjd import SJD
@@ -292,6 +293,7 @@ PROPOSALS: dict[str, Proposal] = {
     "p_eagle": Proposal(
         Lossless, lambda n: PEagle(nodes=3, depth=2, width=2), remembers=True, vocab=3, on="layers"
     ),
+    "mtp": Proposal(Lossless, lambda n: MTP(nodes=3, depth=2, width=2), remembers=True, vocab=3, on="layers"),
     "kangaroo": Proposal(
         Lossless,
         lambda n: Kangaroo(max_draft_tokens=n, min_probability=0.0),

@@ -18,6 +18,10 @@ OLD_LONGROPE = ("su", "yarn")  # how configs of phi3 called longrope
 LARGEST = 1 << 24  # of any size in a config; the largest vocabularies stay below 2^19
 MOST_LAYERS = 1000
 NO_PARD = -1  # how AMD's PARD writes that a model has learnt no mask token
+# of models whose own files hold modules for multi-token prediction
+MODULE_FAMILY = "mimo"
+MODULE_COUNT = "num_nextn_predict_layers"
+MOST_MODULES = 16
 QUANTISED = ("quantization_config", "compression_config")
 
 
@@ -49,6 +53,8 @@ FAMILIES = {
     "smollm3": ModelFamily("SmolLM3ForCausalLM", theta=2e6, tied=True, biases=("attention_bias", "mlp_bias")),
     "mistral": ModelFamily("MistralForCausalLM"),
     "qwen2": ModelFamily("Qwen2ForCausalLM", qkv_bias=True),
+    # Qwen 2, with modules that a draft head is made of
+    MODULE_FAMILY: ModelFamily("MiMoForCausalLM", qkv_bias=True),
     "qwen3": ModelFamily("Qwen3ForCausalLM", head_dim=128, biases=("attention_bias",), qk_norm=True),
     "phi3": ModelFamily("Phi3ForCausalLM", eps=1e-5, partial=True),
     "gemma2": ModelFamily(
@@ -94,6 +100,10 @@ def spec_from_config(config: Mapping[str, Any], name: str) -> ModelSpec:
         config, name, family, head_dim, _size(config, name, "max_position_embeddings", 2048)
     )
     positions = _positions(config, name, rope)
+    if kind == MODULE_FAMILY:
+        config.skip("attention_bias")  # as in Qwen 2 the code has these biases, whatever the config says
+        for key in (MODULE_COUNT, "num_speculative_steps"):
+            config.get(key)  # the head reads them
     attention = "attention_bias" in family.biases and _flag(config, name, "attention_bias")
     both_ways = _flag(config, name, "use_bidirectional_attention") or not _flag(
         config, name, "is_causal", True
@@ -131,6 +141,17 @@ def spec_from_config(config: Mapping[str, Any], name: str) -> ModelSpec:
         no_rope=_no_rope_layers(config, name, layers) if kind == "smollm3" else frozenset(),
         **(_gemma_fields(config, name, family, d) if family.gemma else {}),
     )
+
+
+def count_modules(config: Mapping[str, Any]) -> int:
+    """How many modules for multi-token prediction a model's own files hold, by its config. Raises LoadError for a number that
+    is none."""
+    x = config.get(MODULE_COUNT) if config.get("model_type") == MODULE_FAMILY else None
+    if x is not None and (type(x) is not int or not 0 <= x <= MOST_MODULES):
+        raise LoadError(
+            f"config.json gives {MODULE_COUNT} as {str(x)[:40]}; it must be a whole number up to {MOST_MODULES}."
+        )
+    return x or 0
 
 
 def key_remarks(config: Mapping[str, Any], name: str) -> list[str]:

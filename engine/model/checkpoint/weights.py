@@ -17,6 +17,7 @@ from decodescope.engine.core.spec import ModelSpec, Rope
 from ..forward.decoder import Decoder, Layer
 from ..layers.rope import rope_frequencies
 from .adapter import CPU, Adapter, adapter_folder, expected_shapes, key_remarks, read_settings, refuse_peft
+from .config import count_modules
 from .folder import LoadError, escape_unprintable, member_file, read_json
 
 HEADER_BYTES = 16 << 20
@@ -25,6 +26,7 @@ FLOATS = ("F64", "F32", "F16", "BF16")
 WHOLE = ("I64", "I32", "BOOL")
 FREQUENCIES = "rotary_emb.inv_freq"  # how names of tensors end that follow from the config
 ZERO_NORMS = ("gemma2", "gemma3_text")  # families that store norm weights minus one
+MTP = "model.mtp_layers."  # how names of tensors begin that are a head of the model's own, for multi-token prediction
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
 Shape = tuple[int, ...]
@@ -79,17 +81,18 @@ class TensorSource:
         raise NotImplementedError
 
     def check(self, spec: ModelSpec) -> None:
-        """LoadError unless the tensors are exactly those that `spec` describes."""
+        """LoadError unless the tensors are exactly those that `spec` describes, and those of its modules."""
         wanted = tensor_shapes(spec)
+        shapes = self.shapes
+        if count_modules(read_json(self.folder, "config.json") or {}):  # who reads the head checks them
+            shapes = {name: x for name, x in shapes.items() if not name.startswith(MTP)}
         if spec.tied:
             wanted.setdefault("lm_head.weight", wanted["model.embed_tokens.weight"])
         elements = sum(
-            _element_count(x)
-            for name, x in self.shapes.items()
-            if not (spec.tied and name == "lm_head.weight")
+            _element_count(x) for name, x in shapes.items() if not (spec.tied and name == "lm_head.weight")
         )
-        missing = sorted(wanted.keys() - self.shapes.keys() - ({"lm_head.weight"} if spec.tied else set()))
-        unexpected = sorted(self.shapes.keys() - wanted.keys())
+        missing = sorted(wanted.keys() - shapes.keys() - ({"lm_head.weight"} if spec.tied else set()))
+        unexpected = sorted(shapes.keys() - wanted.keys())
         if missing:
             raise LoadError(
                 f"{self.folder} lacks {_shorten_list(missing)}; {self.described_by} and its weights do not belong together."
@@ -103,7 +106,7 @@ class TensorSource:
                 f"{self.folder}: config.json describes {spec.params:,} parameters, the weights hold {elements:,}; they may "
                 "differ by 1 % at most, so get the config.json of these weights."
             )
-        for name, shape in self.shapes.items():
+        for name, shape in shapes.items():
             if shape != wanted[name]:
                 raise LoadError(
                     f"{self.folder}: {name} has the shape {list(shape)} and should have {list(wanted[name])}; get the "
@@ -111,7 +114,7 @@ class TensorSource:
                 )
         if (
             spec.tied
-            and "lm_head.weight" in self.shapes
+            and "lm_head.weight" in shapes
             and not self.tensors_equal("lm_head.weight", "model.embed_tokens.weight")
         ):
             raise LoadError(
@@ -348,6 +351,12 @@ def layer_plan(spec: ModelSpec) -> dict[str, dict[str, Shape]]:
         plan["q_norm"] = {"self_attn.q_norm.weight": (spec.head_dim,)}
         plan["k_norm"] = {"self_attn.k_norm.weight": (spec.head_dim,)}
     return plan
+
+
+def module_numbers(spec: ModelSpec) -> int:
+    """How many numbers a module for multi-token prediction has: a layer, a projection and the norms around them."""
+    layer = sum(_element_count(shape) for parts in layer_plan(spec).values() for shape in parts.values())
+    return layer + (2 * spec.d_model + 3) * spec.d_model
 
 
 def tensor_shapes(spec: ModelSpec) -> dict[str, Shape]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec, Rope
 
-from ..checkpoint.config import read_rope, rope_table
+from ..checkpoint.config import count_modules, read_rope, rope_table
 from ..checkpoint.folder import LoadError, escape_unprintable, hash_file, read_json
 from ..checkpoint.folder_writer import write_folder
 from ..checkpoint.keys import Config, key_readings, unread_key_remarks
@@ -40,6 +40,7 @@ from .drafting.kangaroo import KangarooAdapter
 from .drafting.look_ahead_tokens import LookAheadTokensNet
 from .drafting.medusa import MedusaHeads
 from .drafting.mlp_speculator import MLPSpeculatorNet
+from .drafting.mtp import MtpModule
 from .drafting.p_eagle import PEagleLayer
 from .drafting.parallelspec import ParallelSpecLayer
 from .drafting.ppd import PromptTokens
@@ -60,6 +61,7 @@ from .trigrams import TrigramLayers
 DRAFTING: tuple[type[Head], ...] = (
     MedusaHeads, HydraHeads, EagleLayer, Eagle3Layer, KangarooAdapter, BlockwiseHeads, MLPSpeculatorNet,
     ReDrafterNet, FspadLayer, ParallelSpecLayer, CloverHeads, DFlashNet, DSparkNet, PEagleLayer,
+    MtpModule,
 )  # fmt: skip
 HEADS: dict[str, type[Head]] = {x.kind: x for x in DRAFTING}
 # on a draft model: they judge tokens, queries or answers and draft none
@@ -116,12 +118,18 @@ NOTES = (
 
 def find_head_folders(model: Path, given: Mapping[str, Path] | None = None) -> dict[str, Path]:
     """Name -> folder of the heads in the model's folder; heads of unknown kinds are ignored. `given` ones, from elsewhere,
-    take their place. Raises LoadError for a name that is not a kind of heads."""
+    take their place. A model whose own files hold modules for multi-token prediction is a folder of such a head itself.
+    Raises LoadError for a name that is not a kind of heads."""
     homes = {kind: model / "heads" / kind for kind in NETS}
     odd = next((kind for kind in given or {} if kind not in NETS), None)
     if odd is not None:
         raise LoadError(f"There are no heads called {odd[:40]!r}; the kinds are {', '.join(NETS)}.")
-    return {kind: path for kind, path in homes.items() if (path / "config.json").exists()} | dict(given or {})
+    folders = {kind: path for kind, path in homes.items() if (path / "config.json").exists()} | dict(
+        given or {}
+    )
+    if "mtp" not in folders and model.is_dir() and count_modules(read_json(model, "config.json") or {}):
+        folders["mtp"] = model
+    return folders
 
 
 def head_fingerprint(head: Head) -> str:
@@ -235,8 +243,8 @@ def load_head(folder: Path, spec: ModelSpec, wished: str, allow_pickle: bool = F
     if keys is None:
         raise LoadError(f"{folder} has no config.json; give the folder of trained heads.")
     if "kind" not in keys:
-        head, path = read_published(folder, keys, spec, wished, allow_pickle, settings)
-        return _note_source(head, [folder / "config.json", path])
+        head, paths = read_published(folder, keys, spec, wished, allow_pickle, settings)
+        return _note_source(head, [folder / "config.json", *paths])
     if settings:
         raise LoadError(
             f"{folder} holds heads of ours, which take no settings; leave out what is behind the @."

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from decodescope.engine.core.component import component
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.heads.drafting.draft_vocabulary import fused_layers
-from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer
 from decodescope.engine.model.heads.drafting.pairs import PairHead
 
 from .beam_tree import BeamTree
@@ -34,10 +33,8 @@ class FusedTree(BeamTree):
 
     def pass_needs(self, spec: ModelSpec, heads: Mapping[str, Any]) -> Needs:
         layer = heads.get(self.reads)
-        places = (
-            layer.places(spec.n_layers) if isinstance(layer, Eagle3Layer) else fused_layers(spec.n_layers)
-        )
+        places = layer.places(spec.n_layers) if isinstance(layer, PairHead) else fused_layers(spec.n_layers)
         return Needs(hidden=frozenset(places))
 
     def feature_places(self, spec: ModelSpec, layer: PairHead) -> Sequence[int | str]:
-        return cast(Eagle3Layer, layer).places(spec.n_layers)
+        return layer.places(spec.n_layers)

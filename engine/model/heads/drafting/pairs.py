@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -19,6 +20,10 @@ class PairHead(Head):
     __call__: Callable[..., Tensor]
 
     attention: DraftAttention
+
+    def places(self, n_layers: int) -> tuple[int | Literal["final"], ...]:
+        """The places of a target of so many layers that have their states read, one after the other: the final feature."""
+        return ("final",)
 
     def store(self) -> LayerStore:
         """An empty store for keys and values of one sequence."""

@@ -40,9 +40,9 @@ class HeadShift:
 def head_shifts(kind: str, heads: int = 1) -> list[HeadShift]:
     """The table, one line for each head; the k-th (from 0) belongs to the draft's level k.
 
-    When the heads of Medusa, Hydra, Clover, EAGLE, blockwise decoding, ReDrafter and the MLP speculator are asked, the target
-    has read up to t, and the root, t + 1, is known. Kangaroo reads the root itself, so it guesses t + 1. EAGLE, FSPAD
-    and Kangaroo have one net for every level, and so has EAGLE-3, which is trained on several. PPD's prompt tokens,
+    When the heads of Medusa, Hydra, Clover, EAGLE, MTP, blockwise decoding, ReDrafter and the MLP speculator are asked, the
+    target has read up to t, and the root, t + 1, is known. Kangaroo reads the root itself, so it guesses t + 1. EAGLE, FSPAD,
+    MTP and Kangaroo have one net for every level, and so has EAGLE-3, which is trained on several. PPD's prompt tokens,
     PaSS's look-ahead tokens and BiTA's mask tokens come after t and know nothing of t + 1, like Medusa's heads;
     ParallelSpec's and P-EAGLE's masks see the slot of t, which holds the root, and DFlash's block begins with the root.
     DSpark's places are told the token before them, too.
@@ -51,7 +51,7 @@ def head_shifts(kind: str, heads: int = 1) -> list[HeadShift]:
         return [HeadShift((), 1, 2 + k) for k in range(heads)]
     if kind in ("hydra", "mlp_speculator", "redrafter", "clover"):
         return [HeadShift(tuple(range(1, k + 2)), k + 1, 2 + k) for k in range(heads)]
-    if kind in ("eagle", "fspad"):
+    if kind in ("eagle", "fspad", "mtp"):
         return [HeadShift((1,), 1, 2)]
     if kind in ("parallelspec", "p_eagle", "dflash"):
         return [HeadShift((1,), 1, 2 + k) for k in range(heads)]
@@ -63,6 +63,6 @@ def head_shifts(kind: str, heads: int = 1) -> list[HeadShift]:
         return [HeadShift((), 0, 1)]
     known = (
         "medusa, hydra, eagle, eagle3, kangaroo, blockwise, mlp_speculator, redrafter, fspad, parallelspec, clover, dflash, "
-        "dspark, p_eagle, ppd, look_ahead_tokens, bita"
+        "dspark, p_eagle, mtp, ppd, look_ahead_tokens, bita"
     )
     raise ValueError(f"no heads are called {kind!r}; there are {known}.")

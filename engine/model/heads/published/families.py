@@ -13,9 +13,10 @@ from typing import Any
 
 from decodescope.engine.core.spec import ModelSpec
 
+from ...checkpoint.config import count_modules
 from ...checkpoint.folder import LoadError, escape_unprintable, read_json
 from ...checkpoint.keys import GENERATION, HARMLESS, Config, key_readings, unread_key_remarks
-from ...checkpoint.weights import frequency_remarks
+from ...checkpoint.weights import frequency_remarks, weight_files
 from ..base import Head, RotaryPart
 from .dflash import convert_dflash, convert_dspark, convert_speculators_dflash, convert_speculators_dspark
 from .eagle import STEMS, convert_eagle, convert_speculators_eagle
@@ -30,6 +31,7 @@ from .eagle3 import (
 )
 from .hydra import convert_hydra
 from .medusa import convert_medusa
+from .mtp import TRUNK, convert_mimo
 from .published_folder import PublishedFolder, file_of, open_tensors
 from .speculators import KEY, LAYER, READABLE, UNREADABLE, layer_table, unreadable_reason
 
@@ -49,7 +51,7 @@ class PublishedFamily:
     harmless: tuple[str, ...] = ()
 
 
-SETTINGS = "norm_before_residual=true|false and layer_ids=inputs|outputs"
+SETTINGS = "norm_before_residual=true|false and layer_ids=inputs|outputs, modules of MiMo state=before_norm|after_norm"
 # the same keys inside the table of the layers, which speculators writes out of the whole config of a model
 AROUND = (
     *(f"{LAYER}.{x}" for x in HARMLESS),
@@ -91,6 +93,8 @@ FAMILIES: dict[str, PublishedFamily] = {
         "DSpark drafts", STEMS, convert_dspark, harmless=("num_anchors",)
     ),  # of training
 }
+# the same of modules that a model's own files hold
+OWN_MODULES = PublishedFamily("modules for multi-token prediction", ("model",), convert_mimo, harmless=TRUNK)
 # the same of the library speculators, whose config names the kind
 SPECULATORS: dict[str, PublishedFamily] = {
     "eagle3": PublishedFamily(
@@ -136,9 +140,10 @@ def published_kind(folder: Path) -> str | None:
 def find_layout(folder: Path, config: Mapping[str, Any]) -> HeadLayout | None:
     """The layout of a folder, by its config and the names of its files and tensors; None: none that we know.
 
-    In this order: speculators says so itself; DFlash and DSpark show by a table or their architecture; an EAGLE-3 head shows by
-    its architecture, its draft vocabulary or the name of its layer, and is P-EAGLE's if its config names a mask token; then the
-    forms of EAGLE-1, Medusa and Hydra. Raises LoadError for what is recognised and cannot be read.
+    In this order: speculators says so itself; MiMo's models hold modules of their own; DFlash and DSpark show by a table or
+    their architecture; an EAGLE-3 head shows by its architecture, its draft vocabulary or the name of its layer, and is
+    P-EAGLE's if its config names a mask token; then the forms of EAGLE-1, Medusa and Hydra. Raises LoadError for what is
+    recognised and cannot be read.
     """
     if KEY in config:
         reason = unreadable_reason(config[KEY])
@@ -148,6 +153,8 @@ def find_layout(folder: Path, config: Mapping[str, Any]) -> HeadLayout | None:
         if file_of(folder, STEMS) is None:
             raise LoadError(f"{folder} has no {STEMS[0]}.safetensors; download it again.")
         return HeadLayout("speculators", kind, SPECULATORS[kind])
+    if count_modules(config):
+        return HeadLayout("XiaomiMiMo", "mtp", OWN_MODULES)
     architectures = config.get("architectures")
     named = [str(x) for x in architectures] if isinstance(architectures, list) else []
     block = _block_kind(config, named)
@@ -209,10 +216,10 @@ def read_published(
     wished: str,
     allow_pickle: bool = False,
     settings: Mapping[str, str] | None = None,
-) -> tuple[Head, Path]:
+) -> tuple[Head, list[Path]]:
     """Our net of the kind `wished` around the heads in a folder, in float32 on the CPU. The files do not say which weights
     of the target the heads were trained with, only its shape. Heads for other weights cost speed, but change no text.
-    settings: of its reference, behind the @.  -> the net, and its file of weights"""
+    settings: of its reference, behind the @.  -> the net, and its files of weights"""
     layout = find_layout(folder, config)
     if layout is None:
         names = ", ".join(f"{x.title} ({x.stems[0]}.safetensors)" for x in FAMILIES.values())
@@ -224,9 +231,13 @@ def read_published(
         raise LoadError(
             f"{folder} holds {family.title}, not heads of the kind {wished}; give it as {kind}={folder}."
         )
-    path = file_of(folder, family.stems)
-    assert path is not None
-    with open_tensors(path, allow_pickle) as tensors:
+    if family is OWN_MODULES:
+        paths = weight_files(folder)
+    else:
+        path = file_of(folder, family.stems)
+        assert path is not None
+        paths = [path]
+    with open_tensors(*paths, allow_pickle=allow_pickle) as tensors:
         keys = Config(config)
         layer = layer_table(keys) if layout.library == "speculators" else keys
         stored = PublishedFolder(
@@ -246,4 +257,4 @@ def read_published(
     head.remarks = [*stored.remarks, *odd, *unread_key_remarks(stored.config, str(folder), then, harmless)]
     head.layout = layout.library
     head.readings = key_readings(stored.config, harmless)
-    return head, path
+    return head, paths

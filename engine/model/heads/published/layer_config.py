@@ -135,7 +135,7 @@ def read_windows(stored: PublishedFolder, layers: int) -> list[int]:
     """
     config = stored.layer
     family, types = stored.family, config.get("layer_types")
-    qwen = family.startswith("qwen")
+    qwen = family.startswith(("qwen", "mimo"))  # MiMo's config is Qwen 2's
     silent = qwen and "sliding_window" not in config and config.get("use_sliding_window") is True
     window = stored.number("sliding_window", QWEN_WINDOW if silent else 0, 1 << 24, config)
     used, first = True, FEW_WINDOWED

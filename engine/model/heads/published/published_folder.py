@@ -220,10 +220,11 @@ def file_of(folder: Path, stems: tuple[str, ...]) -> Path | None:
 
 
 @contextmanager
-def open_tensors(path: Path, allow_pickle: bool = False) -> Iterator[TensorReader]:
-    """The tensors of a file. Raises LoadError for a pickle file that was not allowed, and for whatever is damaged."""
+def open_tensors(path: Path, *more: Path, allow_pickle: bool = False) -> Iterator[TensorReader]:
+    """The tensors of a file, and those of `more` safetensors files. Raises LoadError for a pickle file that was not allowed,
+    and for whatever is damaged."""
     if path.suffix == ".safetensors":
-        with CheckpointTensors(path.parent, [path], WHOLE) as weights:
+        with CheckpointTensors(path.parent, [path, *more], WHOLE) as weights:
             yield weights
         return
     if not allow_pickle:

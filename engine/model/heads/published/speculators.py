@@ -16,8 +16,8 @@ UNREADABLE = {
     "that; give an eagle3 head",
     "xpress": "an XPress draft, which fills a block of masks in one pass and refines it, and no drafter here does that; give "
     "an eagle3 head",
-    "mtp": "layers that the target was trained with (multi-token prediction), and no drafter here reads those; give an "
-    "eagle3 head",
+    "mtp": "the layer for multi-token prediction of a Qwen3-Next or Qwen 3.5 model, and no model of these families is loaded "
+    "here; MiMo's models bring their own for the drafter mtp, for others give an eagle3 head",
     "mlp": "an MLP speculator with embeddings and vocabulary matrices of its own, and the net mlp_speculator here reads the "
     "target's; train one with decodescope train head mlp_speculator",
     "independent": "a draft model of its own and no head; give it as --draft FOLDER with --drafter draft_model",
