@@ -296,7 +296,9 @@ def test_who_computes_what() -> None:
 
 
 def test_what_cannot_be_used_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(KernelError, match=r"^There are no kernels called 'fast'; choose torch, rows or triton\.$"):
+    with pytest.raises(
+        KernelError, match=r"^There are no kernels called 'fast'; choose torch, rows or triton\.$"
+    ):
         use_kernels("fast")
     monkeypatch.setattr(choice.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(KernelError, match=r"^The kernels called rows need numba, .*: pip install numba\.$"):

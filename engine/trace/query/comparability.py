@@ -27,8 +27,8 @@ def exactness_mark(header: Header) -> tuple[str, str]:
 
 
 def _compare_bits(header: Header) -> str:
-    """How the text of a greedy lossless method compares with plain decoding's on the same machine: with kernels that
-    compute each row alike a token has the same logits, bit for bit, in any pass; with others the last bits depend on the rows of a pass."""
+    """How the text of a greedy lossless method compares with plain decoding's on the same machine: with kernels that compute
+    each row alike a token has the same logits, bit for bit, in any pass; with others the last bits depend on the rows."""
     if header.exactness != "lossless" or is_plain(header):
         return ""
     if header.kernels in ("rows", "triton"):
