@@ -391,7 +391,8 @@ sys.meta_path.insert(0, Block())
 for start in {starts!r}:
     package = importlib.import_module("decodescope." + start)
     for m in pkgutil.walk_packages(getattr(package, "__path__", []), package.__name__ + "."):
-        importlib.import_module(m.name)
+        if ".kernels.triton_" not in m.name:  # for CUDA: imported only if somebody chooses them
+            importlib.import_module(m.name)
 assert not set({blocked!r}) & set(sys.modules)
 """
 

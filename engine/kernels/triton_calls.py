@@ -59,7 +59,8 @@ def rotate_(x: Tensor, cos: Tensor, sin: Tensor) -> None:
     """`tensors.rotate_`: the leading dim features of x [..., heads, D] in place; cos, sin [..., 1, dim]."""
     if not x.numel():
         return
-    heads, width, dim = x.shape[-2], x.shape[-1], cos.shape[-1]
+    *_, heads, width = x.shape
+    dim = cos.shape[-1]
     rows = x.numel() // heads // width
     flat = x.flatten(0, -3)  # a view if the rows have one stride, else a copy
     flat = flat if flat.stride(-1) == 1 else flat.contiguous()
