@@ -21,10 +21,8 @@ class ModuleTensors:
 
     def __init__(self, whole: TensorReader, place: str) -> None:
         self._whole = whole
-        self.shapes, self.frequencies = (
-            {name: x for name, x in all_of.items() if name.startswith(place)}
-            for all_of in (whole.shapes, whole.frequencies)
-        )
+        self.shapes = {name: x for name, x in whole.shapes.items() if name.startswith(place)}
+        self.frequencies = {name: x for name, x in whole.frequencies.items() if name.startswith(place)}
 
     def read(self, names: list[str], dtype: torch.dtype, device: torch.device) -> Tensor:
         """The tensors `names`, stacked along their first axis, every number finite."""
