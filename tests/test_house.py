@@ -81,6 +81,7 @@ WEB_FLOORS = (
     *("run_view.grid", "run_form.prompt_notes"),
     "run_form.get_model",
     *("shared.timestamp", "shared.focus", "shared.notice", "shared.exactness", "run_form.calibration"),
+    "shared.folder_reading",
     *("catalogue", "compare", "debugger", "report", "cache", "hardware", "library"),
     *("tabs", "page", "boot"),
     "gallery",

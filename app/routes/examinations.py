@@ -18,10 +18,10 @@ from fastapi.responses import Response
 
 from decodescope.app.basis.refusal import RequestRefusal, explain_error
 from decodescope.app.http.body import read_json_body
-from decodescope.app.runs.compare.examination import PROMPTS, ReportExaminations, find_examinable
 from decodescope.app.runs.run_service import RunService
 from decodescope.engine.core.refusal import Refusal
 
+from .examination_job import PROMPTS, ReportExaminations, find_examinable
 from .hardware import json_response
 from .report import find_finished_runs, page_chart
 
@@ -35,7 +35,7 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
     async def answer(work: Callable[[], dict[str, Any]]) -> Response:
         try:
             return json_response(await asyncio.to_thread(work))
-        except (ValueError, LookupError, ArithmeticError, AttributeError) as error:
+        except (ValueError, LookupError, ArithmeticError) as error:
             if isinstance(error, RequestRefusal):
                 raise
             known = (

@@ -159,13 +159,13 @@ def report_record(report: AcceptanceReport) -> dict[str, Any]:
     from decodescope.lab.formatting.tokens import visible_piece
     from decodescope.lab.reports.tables import doctor_sentence, headline, tables
 
-    made = [asdict(x) for x in tables(report)]
+    shown = [asdict(x) for x in tables(report)]
     if report.doctor:  # the page has a button beside the command
         said = doctor_sentence(report)
-        made = [{**x, "below": [y for y in x["below"] if y != said]} for x in made]
+        shown = [{**x, "below": [y for y in x["below"] if y != said]} for x in shown]
     return {
         "lead": headline(report),
-        "tables": made,
+        "tables": shown,
         "doctor": report.doctor,
         "notes": report.notes,
         "chart": speed_chart(report),

@@ -110,7 +110,9 @@ def find_replacements(play: RunService, header: Header, change: Any) -> ForkRepl
     """What a change puts in the place of the run's draft: {"instead": {"draft": key, KIND: key}}, keys of the page's lists.
     Raises RequestRefusal for what is not offered here, or is of another kind than the run's."""
     asked = _mapping_field(change, "instead") if isinstance(change, dict) else {}
-    models, heads, record = dict[str, str](), dict[str, HeadOffer](), dict[str, str]()
+    models: dict[str, str] = {}
+    heads: dict[str, HeadOffer] = {}
+    record: dict[str, str] = {}
     known = {x.key: x for x in offered_heads(play.models)} if set(asked) - {DRAFT} else {}
     for kind, key in asked.items():
         if kind == DRAFT:

@@ -133,7 +133,8 @@ export function page(element) {
         chosen: (one) => ((second = one), address()),
         charted: (both) => chart.show(both || answer.chart),
       });
-      const examined = draftExamination(mine, answer.doctor), drawn = (one) => table(one, answer.deaths, runs, places.show);
+      const examined = draftExamination(mine, answer.doctor),
+        drawn = (one) => table(one, answer.deaths, runs, places.show);
       const [first, rest] = [true, false].map((is) => answer.tables.filter((one) => (one.title === CAUSES) === is));
       out.replaceChildren(h("section", { class: "lead" }, answer.lead.map((words) => h("p", null, words)), save,
         changed), chart.element, ...first.map(drawn), examined.element, ...rest.map(drawn), places.element || "",

@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from decodescope.app.basis.refusal import RequestRefusal
 
-if TYPE_CHECKING:
-    from ..model_pool import ModelPool
-
 MOST = 200  # folders in a list
-USED, UNUSED, REFUSED = "used", "unused", "refused"  # what was made of a line of a folder's reading
+# what was made of a line of a folder's reading
+USED = "used"
+UNUSED = "unused"
+REFUSED = "refused"
+
+
+class OfferedModel(Protocol):
+    """A model of the page's list. folder: its files, or its GGUF file"""
+
+    @property
+    def name(self) -> str:
+        """Its name in the list."""
+        ...
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies."""
+        ...
+
+
+class OfferedModels(Protocol):
+    """The models that the page offers. more: a folder with further ones"""
+
+    more: Path | None
+
+    def offers(self) -> Sequence[OfferedModel]:
+        """All of them."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -26,7 +50,7 @@ class HeadOffer:
     width: int | None = None
 
 
-def offered_heads(pool: ModelPool) -> list[HeadOffer]:
+def offered_heads(pool: OfferedModels) -> list[HeadOffer]:
     """The draft heads of the offered models, those that were trained on this machine, and those in the folder of further
     models. Only configs are read."""
     from decodescope.engine.model.checkpoint.folder import LoadError, read_json
@@ -46,7 +70,7 @@ def offered_heads(pool: ModelPool) -> list[HeadOffer]:
     return list(offers.values())
 
 
-def _head_folders(pool: ModelPool) -> Iterator[tuple[str, Path]]:
+def _head_folders(pool: OfferedModels) -> Iterator[tuple[str, Path]]:
     """Key and folder of all that may hold heads, once for each model."""
     from decodescope.engine.model.heads.describe import is_head_folder
     from decodescope.engine.training.records import default_folder
@@ -85,7 +109,7 @@ def name_folders(words: str, heads: Iterable[HeadOffer]) -> str:
     return words
 
 
-def read_head_folder(pool: ModelPool, key: str) -> dict[str, Any]:
+def read_head_folder(pool: OfferedModels, key: str) -> dict[str, Any]:
     """What was read of an offered folder of heads, by the function behind `decodescope models show`: facts, the lines of its
     config with what was made of each, by group, and remarks. Raises RequestRefusal for a folder that is not offered.
 

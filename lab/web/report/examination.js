@@ -34,9 +34,10 @@ function resultView({ result, charts, prompts, of }) {
   const gain = result.distillation, below = gain ? [gain.sentence || gain] : [];
   const causes = table({
     title: "What the doctor says",
-    about: `${result.draft} for ${result.target}, at ${plural(result.places, "place")} of ${plural(result.texts, "text")} `
-      + `(${prompts < of ? `${prompts} of ${of} prompts` : plural(of, "prompt")}), temperature 1: overlap (1 - TV) `
-      + `${percent(result.overlap)}, same likeliest token ${percent(result.top1)}, KL ${result.kl.toFixed(3)} nats.${kept}`,
+    about: `${result.draft} for ${result.target}, at ${plural(result.places, "place")} of `
+      + `${plural(result.texts, "text")} (${prompts < of ? `${prompts} of ${of} prompts` : plural(of, "prompt")}), `
+      + `temperature 1: overlap (1 - TV) ${percent(result.overlap)}, `
+      + `same likeliest token ${percent(result.top1)}, KL ${result.kl.toFixed(3)} nats.${kept}`,
     head: ["cause", "certainty", "evidence", "what to check"],
     rows: result.findings.map((x) => [x.title, percent(x.certainty), x.evidence, x.check]),
     bars: result.findings.map((x) => x.certainty),
@@ -118,8 +119,8 @@ export function draftExamination(runs, command) {
   async function look() {
     try {
       const { why, most, latest } = await ask(`ds/examination?runs=${runs}`);
-      about.textContent = why || "The doctor reads the draft once more, and in other ways, on the target's answers to at "
-        + `most ${most} of these prompts, here or with the command below, and names the cause.`;
+      about.textContent = why || "The doctor reads the draft once more, and in other ways, on the target's answers to "
+        + `at most ${most} of these prompts, here or with the command below, and names the cause.`;
       ways.hidden = line.hidden = !!why;
       if (latest) follow(latest);
     } catch (error) {

@@ -19,8 +19,8 @@ function fetchLibrary(address) {
   return library;
 }
 
-/** A place for a figure of the server. about: what it shows, for those who cannot see it;  change(layout): the layout as
- *  the page has it;  show({light, dark, library}): draw a figure, again when the colours of the page change */
+/** A place for a figure of the server. about: what it shows, for those who cannot see it;  change(layout): the
+ *  layout as the page has it;  show({light, dark, library}): draw a figure, again when the page's colours change */
 export function plotBox(about, change) {
   const plot = h("div", { class: "plot", role: "img", "aria-label": about }), note = h("p", { class: "quiet" });
   const element = h("div", null, plot, note);

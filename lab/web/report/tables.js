@@ -57,7 +57,8 @@ export function table({ title, about, head, rows, bars, below, where = [], steps
   const line = (row, i) =>
     h("tr", null, row.map((word, k) => cell(row, i, word, k)), bars.length ? h("td", null, bar(bars[i])) : null,
       where.length && show ? h("td", null, count(row, i)) : null, placed ? links(i) : null);
-  return h("section", { class: title === CAUSES ? "whole" : null }, h("h2", null, title), about ? h("p", { class: "quiet" }, about) : null,
+  return h("section", { class: title === CAUSES ? "whole" : null }, h("h2", null, title),
+    about ? h("p", { class: "quiet" }, about) : null,
     scrollBox(title, h("table", null, heads(words), h("tbody", null, rows.map(line)))),
     below.map((sentence) => h("p", { class: "quiet" }, sentence)));
 }

@@ -21,8 +21,9 @@ export function folderReading(key) {
       const { facts, groups, remarks } = await ask(`ds/heads?key=${encodeURIComponent(key)}`);
       body.replaceChildren(
         h("dl", null, facts.flatMap(([name, words]) => [h("dt", null, name), h("dd", null, words)])),
-        ...Object.entries(GROUPS).map(([group, word]) => h("details", { open: group === "refused" && groups[group].length > 0 },
-          h("summary", null, h("b", null, word), ` ${plural(groups[group].length, "line")}`), lines(groups[group]))),
+        ...Object.entries(GROUPS).map(([group, word]) => [word, groups[group], group === "refused"])
+          .map(([word, rows, bad]) => h("details", { open: bad && rows.length > 0 },
+            h("summary", null, h("b", null, word), ` ${plural(rows.length, "line")}`), lines(rows))),
         ...remarks.map((words) => h("p", { class: "quiet" }, words)));
     } catch (error) {
       asked = false;

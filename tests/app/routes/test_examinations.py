@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from toylab import HERE, finished, guarded, occupied, toy_play
 from waiting import eventually
 
-from decodescope.app.runs.compare import examination as examinations
+from decodescope.app.routes import examination_job as examinations
 from decodescope.app.runs.run_service import RunChoice
 from decodescope.engine.draft_doctor.examination import examine_draft
 from decodescope.engine.draft_doctor.texts import ReadPrompt

@@ -14,9 +14,9 @@ from sizes import first_of
 from starlette.testclient import TestClient
 from toylab import HOSTILE, finished, occupied, toy_play
 
+from decodescope.app.routes import examination_job as examinations
 from decodescope.app.routes import report as reports
 from decodescope.app.runs.catalogue.examples import examples, shipped_examples
-from decodescope.app.runs.compare import examination as examinations
 from decodescope.app.runs.compare.measurements import RecordFolder
 from decodescope.app.runs.run_service import RunService
 from decodescope.engine.trace import open_trace

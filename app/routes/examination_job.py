@@ -1,4 +1,4 @@
-"""Examination: the draft doctor on the pair of a report, as a job of the worker; its results are stored next to the traces."""
+"""Examination job: the draft doctor on the pair of a report, a job of the worker; its results are stored next to the traces."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from decodescope.app.basis.refusal import RequestRefusal, explain_error
+from decodescope.app.runs.compare.lockstep import LockstepResult
+from decodescope.app.runs.compare.measurements import Measurements, RecordFolder
+from decodescope.app.runs.record_stream import RecordStream
+from decodescope.app.runs.run_service import RunService
 from decodescope.engine.core.progress import Progress, report_progress
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.trace.records.parts import method_label, part_description
 from decodescope.lab.reports.trace_signatures import DraftSource, find_draft_source
-
-from ..record_stream import RecordStream
-from ..run_service import RunService
-from .lockstep import LockstepResult
-from .measurements import Measurements, RecordFolder
 
 if TYPE_CHECKING:
     from decodescope.engine.session.load import Model
@@ -117,7 +116,7 @@ class ReportExamination:
         draft: Model | str = models[source.role] if source.role else source.head
         prompts = [ReadPrompt(ids, chat) for ids, chat in [*self._prompts][:PROMPTS]]
         with report_progress(self._note_progress):
-            made = examine_draft(
+            examined = examine_draft(
                 models[TARGET],
                 draft,
                 prompts,
@@ -125,7 +124,7 @@ class ReportExamination:
                 window=WINDOW,
                 say=self._begin_phase,
             )
-        return made.record()
+        return examined.record()
 
     def _begin_phase(self, words: str) -> None:
         self._doing, self._share = words, 0.0
