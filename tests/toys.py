@@ -148,6 +148,8 @@ helpers = helper_models  # its name in version 0.1, which scripts use
 TIMES = str(Path(__file__).resolve().parent / "methods" / "times.json")  # made-up times of the toy's blocks
 # ids: text of the lively target, and noise
 DATASTORE = str(Path(__file__).resolve().parent / "methods" / "datastore.txt")
+# a random hidden Markov model of 3 states over the toy's letters
+MARKOV = str(Path(__file__).resolve().parent / "methods" / "letters.hmm")
 
 # Settings under which a component does something on a toy; [{}]: the defaults. A component without knobs needs no entry.
 SETTINGS: dict[str, list[dict[str, Any]]] = {
@@ -503,6 +505,10 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "grammar": [
         dict(definition="[a-l]{40}"),
         dict(definition='start: "a" start "b" | /[c-l]+/', dialect="lark"),
+    ],
+    "deco_g": [
+        dict(format="[a-l]{40,60}", markov_file=MARKOV, max_tokens=60),
+        dict(format="([a-l][c-l])*", markov_file=MARKOV, min_belief=0.2),
     ],
     "int8": [dict(include_lm_head=True), {}],
     "int4": [dict(group=32), dict(group=32, include_lm_head=True)],

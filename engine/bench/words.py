@@ -83,7 +83,7 @@ FORMS = {
     "expression": AnswerForm("regex", r"[0-9 ()+*/=.-]+(\n[0-9 ()+*/=.-]+)*"),
     "json": AnswerForm("json", json.dumps({"type": "object"})),
 }
-FILLED = ("dialect", "definition")  # the knobs of a sampler that constrains
+FILLED = ("dialect", "definition")  # the knobs of a sampler that takes a grammar
 TESTS = "tests"  # the knob of a strategy that looks for a text by tests
 ANY = AnswerForm("regex", r"(.|\n)*")  # of a question that asks for no form
 
@@ -110,7 +110,7 @@ def with_form(method: Method, form: AnswerForm | None) -> Method:
 def _fill_stage(stage: Sampler, form: AnswerForm) -> Sampler:
     """The stage with the grammar of the form, if nobody has written its grammar; other stages unchanged."""
     usual = {knob.name: knob.default for knob in stage.params()}
-    if not stage.constrains or any(getattr(stage, name) != usual[name] for name in FILLED):
+    if not {*FILLED} <= {*usual} or any(getattr(stage, name) != usual[name] for name in FILLED):
         return stage
     filled = copy(stage)
     for name, value in zip(FILLED, (form.dialect, form.text), strict=True):

@@ -21,7 +21,7 @@ from decodescope.engine.trace.query.causes import causes_of, causes_shown, exact
 PROMPTS = [toys.PROMPT, *toys.prompts(4, seed=3)]
 COUNT = 40
 # Samplers define the distribution that both sides of a comparison have; these samplers do more.
-DEPARTING = {"grammar", "momentum"}
+DEPARTING = {"grammar", "momentum", "deco_g"}
 # The kinds whose lossy parts must change a text here. For strategies, and the routers and selectors that they use,
 # tests/contracts/test_strategies.py shows it; for acceptance rules, tests/law does.
 SHOWN_HERE = ("policy", "kv_compression", "adaptive_depth", "prompt_compression")

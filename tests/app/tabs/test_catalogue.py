@@ -60,7 +60,7 @@ def test_every_part_is_told_with_its_idea_source_and_needs(client: TestClient, p
     gaps = {x["name"] for x in told.values() if x["needs"] == ["gap-filling model"]}
     assert gaps == {"jump_coder"}
     settings = {x["name"] for x in told.values() if x["exactness"] == "exact_for_settings"}
-    assert settings == {"grammar", "momentum", "contrastive", "nest", "rapid", *registry("weights")}
+    assert settings == {"grammar", "deco_g", "momentum", "contrastive", "nest", "rapid", *registry("weights")}
     unfit = {x["name"] for x in told.values() if x["why"]}
     blocks = {x["name"] for x in told.values() if x["needs"] == ["Block Transformer"]}
     assert blocks == {"block_transformer"}
