@@ -330,3 +330,52 @@ def test_what_is_said_of_heads_that_look_far_back() -> None:
         assert sorted(row["kept"] for row in text_lifetime(trace, "Rufus")["rows"]) == [0] * 8 + [4] * 8
     for name, place in (("snapkv", "town"), ("d2o", "bridge"), ("duo-attention", "beach")):
         assert text_of(told(name)).startswith(f"Rufus went to the {place} with a"), name
+
+
+def test_what_is_said_of_keys_that_differ() -> None:
+    cache, steps, kept = cache_of("key-diff"), told("key-diff"), steps_of("key-diff")
+    assert cache[0].evicted_count == 34 and {x.held for x in cache} == {40}
+    gone = [position for *_, position in cache[0].evicted.tolist()]
+    assert [16 - gone.count(x) for x in (7, 41, 47)] == [16, 1, 1] and max(gone) == 69
+    with opened("key-diff") as trace:
+        prompt = trace.header.prompt.tolist()
+        assert [trace.text([prompt[x]]) for x in (7, 40, 41, 47, 48)] == ["u", "t", ".", " me", "t"]
+        held = {
+            (x, step): heads_that_hold(trace, x, step)
+            for x, step in (("Rufus", 0), ("beach", 7), ('"Yes,"', 16), ("There", 26))
+        }
+        assert "There Kurt met Julia, who had a box. Julia and Kurt ate grapes." in trace.text(prompt)
+    assert held["Rufus", 0].count(4) == 10
+    assert (held["beach", 7].count(2), held["beach", 7].count(0)) == (8, 4)
+    assert (held['"Yes,"', 16].count(4), held['"Yes,"', 16].count(0)) == (2, 2)
+    assert sum(x > 0 for x in held["There", 26]) == 4
+    late = [position for *_, position in cache[21].evicted.tolist()]
+    assert late.count(90) == 11 and kept[90 - 74].emitted == [prompt[41]] and 90 == 73 + 21 - 4
+    tokens = trace_tokens("key-diff")
+    assert tokens[:27] == trace_tokens("kivi")[:27] and whole_choice(prompt, tokens[:27]) != tokens[27]
+    say_probabilities("key-diff", {3: (0,), 4: (0, 1), 6: (0, 1)})
+    assert [steps[i]["made"][0][1] for i in (8, 17, 27)] == ["ach", ' "', "<|end|>"]
+    assert len(prompt) + 27 == 101
+    assert text_of(steps) == 'Rufus went to the beach with a pink wheel. "Yes," said Rufus.<|end|>'
+
+
+def test_what_is_said_of_cuts_in_intervals() -> None:
+    cache, steps = cache_of("interval"), told("interval")
+    gone = {i: [at for *_, at in x.evicted.tolist()] for i, x in enumerate(cache) if x.evicted_count}
+    assert {i: cache[i].evicted_count for i in gone} == {0: 34, 8: 8, 16: 8, 24: 8}
+    assert [cache[i].held for i in (0, 7, 27)] == [40, 47, 43] and max(x.held for x in cache) == 47
+    assert min(gone[0]) == 4, "the first 4 stay in every head"
+    assert [(len(gone[i]), sum(x >= 74 for x in gone[i])) for i in (8, 16, 24)] == [
+        (128, 25),
+        (128, 70),
+        (128, 82),
+    ]
+    assert gone[16].count(89) == 8 and gone[24].count(90) == 13 and max(gone[16]) == 89
+    assert [steps[x - 74]["made"][0][1] for x in (88, 89, 90)] == ["he", "el", "."]
+    with opened("interval") as trace:
+        whole = {i: heads_that_hold(trace, "Rufus", i).count(4) for i in (7, 9)}
+        assert whole == {7: 10, 9: 3} and heads_that_hold(trace, '"Yes,"', 16).count(4) == 3
+        assert len(trace.header.prompt) + 27 == 101
+    say_probabilities("interval", {3: (0,), 5: (0, 1), 7: (0, 1)})
+    assert [steps[i]["made"][0][1] for i in (9, 17, 27)] == [" with", ' "', "<|end|>"]
+    assert text_of(steps) == text_of(told("key-diff"))

@@ -357,3 +357,42 @@ def test_what_is_said_of_guesses_that_are_worth_a_row() -> None:
     assert said[12]["refused"] > (said[12]["us"][1] - said[12]["us"][0]) / said[12]["us"][0]
     assert (len(steps[6].emitted), sum(len(x.emitted) for x in steps), len(steps)) == (9, 40, 15)
     assert {x.drafted for x in steps} >= {0, 8} and max(x.drafted for x in steps) == 8
+
+
+def test_what_is_said_of_masks_behind_every_guess() -> None:
+    tour, steps, kept = TOURS["space"], told("space"), steps_of("space")
+    assert steps[0]["drafted"] == 0 and origins(steps[0]) == ["target"]
+    (check,) = kept[1].passes
+    assert check.tokens == 25 and notes(kept[1])["slots"] == [4] * 5
+    says(tour[2], *notes(kept[1])["sure"][:2])
+    assert [x[1] for x in steps[1]["nodes"][1:3]] == ["id", "id"]
+    assert steps[4]["nodes"][1][1] == "7" and origins(steps[4]) == ["accept", "resample"]
+    says(tour[4], *notes(kept[10])["sure"][:2])
+    assert [x[1] for x in steps[10]["nodes"][1:3]] == ["city", '":']
+    assert origins(steps[10]) == ["accept", "accept", "resample"]
+    says(tour[5], notes(kept[11])["sure"][0])
+    assert (steps[11]["nodes"][1][1], steps[11]["made"][0][1]) == ("s", "T")
+    assert [x[1] for x in steps[19]["nodes"][1:]] == [" true", "}", "<|end|>", "<|end|>"]
+    assert origins(steps[19]) == ["accept"] * 3 and '"Toronto"' in text_of(steps)
+    assert (sum(len(x["made"]) for x in steps), len(steps)) == (40, 20)
+    assert all([x.tokens for x in step.passes][1:] == [] for step in kept[1:]), "one pass a step"
+    says(tour[7], 40 / 20, digits=2)
+
+
+def test_what_is_said_of_masks_and_of_layers_left_out() -> None:
+    tour, steps, kept = TOURS["s3d"], told("s3d"), steps_of("s3d")
+    assert all(notes(x)["attn"] == notes(x)["ffn"] == [3, 4] for x in kept)
+    draft = next(x for x in kept[1].passes if x.phase == "draft")
+    assert draft.tokens == 4 and draft.attn == draft.ffn == [0, 1, 2, 5, 6, 7]
+    sure = [notes(x)["sure"] for x in kept]
+    quoted = {0: sure[0][:1], 1: sure[0][1:3], 2: sure[1][2:3], 3: sure[2][:3], 4: sure[4][:2]}
+    for stop, numbers in (quoted | {5: sure[8][:2], 6: sure[10][:3]}).items():
+        says(tour[stop], *numbers)
+    guesses = {i: [x[1] for x in steps[i]["nodes"][1:5]] for i in (0, 1, 2, 4, 8, 10)}
+    assert guesses[0][1:3] == ["id", "id"] and guesses[1][:3] == [" ", "5", ","]
+    assert guesses[2][:3] == ["7", ",", ' "'] and guesses[10][:3] == [' "', "tags", '":']
+    assert guesses[4][:2] == ["er", '",'] and guesses[8][:2] == ["T", "ok"]
+    assert [steps[i]["made"][-1][1] for i in (1, 2, 4, 8)] == ["0", "name", "th", "or"]
+    assert (sum(len(x["made"]) for x in steps), len(steps)) == (40, 15)
+    assert all(x["nodes"][1][6] == "accept" for x in steps) and text_of(steps) == text_of(told("space"))
+    says(tour[7], 40 / 15, digits=2)
