@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from decodescope.app.basis.refusal import RequestRefusal, explain_error
@@ -65,7 +65,7 @@ class ReportExamination:
         self.run_id = secrets.token_hex(8)
         self.runs = [x.run for x in channels]
         self.at = time.time()
-        self.halted = None
+        self.halted: Callable[[], bool] | None = None
         self.end: End | None = None
         self.job: RunnerJob | None = None
         self.result: dict[str, Any] | None = None
@@ -138,8 +138,7 @@ class ReportExamination:
 
     def _look(self) -> None:
         """Raise _StopExamination if somebody has stopped it, or it computes for longer than a run may."""
-        halted: Any = self.halted
-        if halted is not None and halted():
+        if self.halted is not None and self.halted():
             raise _StopExamination
         self._play.worker().enforce_limit(self, time.perf_counter() - self._began)
         if self.end is not None:

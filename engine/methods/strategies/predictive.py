@@ -106,7 +106,7 @@ class Predictive(Strategy):
         logits, guess = self._read_root(s, pipe.resume_root(s), d)
         reached = clock.mark()
         draft = Draft(guess.tokens, [ROOT] * len(guess.tokens), source="target, early exit")
-        draft.logits = dict(zip([ROOT], guess.rows, strict=False))
+        draft.logits = dict(zip([ROOT], guess.logit_rows, strict=False))
         states = lane.states_before(guesses_feed(draft, position, lane.decoder.device), count - d)
         begun = clock.mark()
         at = Cursor(draft, logits, lane.best, s.sampler, s.sampler_state, position)

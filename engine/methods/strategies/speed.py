@@ -98,7 +98,7 @@ class Speed(Strategy):
         if guess is not None:
             guess.record_test()
             tokens, sure = guess.tokens, guess.sure
-            rows = guess.rows
+            rows = guess.logit_rows
         reached = clock.mark()
         ahead.restore_pending(lane)
         states, ran = self._advance(s, tokens, sure, rows, ahead.states[1:], head)
@@ -171,7 +171,7 @@ class Speed(Strategy):
                     guess.ask(x)
                     tokens.append(guess.tokens[0])
                     sure.append(guess.sure[0])
-                    rows += guess.rows
+                    rows += guess.logit_rows
             assert x is not None
             left.append(x)
         return left, ran

@@ -42,7 +42,7 @@ class ExitGuess(AdaptiveDepth):
     """Guess the likeliest next tokens in front of layer d, without ending the pass; `ask` does the same for a state.
 
     tokens: the guesses, likeliest first;  sure: the probability of each at the exit
-    rows: the logits [V] that they are from, one row, before the sampler; none if the step is not recorded
+    logit_rows: the logits [V] that they are from, one row, before the sampler; none if the step is not recorded
     """
 
     def __init__(self, s: State, d: int, count: int, trained: bool):
@@ -51,7 +51,7 @@ class ExitGuess(AdaptiveDepth):
         self._count = count
         self._heads = cast(ExitHeads, s.target.decoder.heads["exits"]) if trained else None
         self.tokens, self.sure = list[int](), list[float]()
-        self.rows = list[Tensor]()
+        self.logit_rows = list[Tensor]()
 
     def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
         if layer == self._at:
@@ -68,7 +68,7 @@ class ExitGuess(AdaptiveDepth):
         if self._heads is not None:
             answer.use_norm(partial(self._heads, layer=self._at))
         s, logits = self._state, answer()[0, 0]
-        self.rows = [logits] if s.target.shown else []
+        self.logit_rows = [logits] if s.target.shown else []
         warped = s.sampler.warp(logits, s.sampler_state) if s.sampler.stateful else logits
         best = warped.topk(min(self._count, len(warped)))
         self.tokens = best.indices[best.values > -torch.inf].tolist()
