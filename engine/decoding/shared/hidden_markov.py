@@ -75,7 +75,7 @@ def load_hidden_markov(path: str, alphabet: Alphabet, knob: str) -> HiddenMarkov
     stat = file.stat()
     try:
         model, tokens = _read_file(file, stat.st_size, stat.st_mtime_ns)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, RecursionError) as error:
         raise ParamError(
             f"{knob} = {path}: no hidden Markov model ({error}); python -m decodescope.training.hidden_markov makes one."
         ) from None
@@ -103,6 +103,8 @@ def _read_file(file: Path, size: int, changed: int) -> tuple[HiddenMarkov, str]:
 
 
 def _decode_logs(kept: dict[str, Any], name: str, shape: tuple[int, ...]) -> Tensor:
+    if not isinstance(kept[name], str):
+        raise ValueError(f"{name} is no text in base64")
     try:
         logs = np.frombuffer(base64.b64decode(kept[name], validate=True), "<f2").reshape(shape)
     except (binascii.Error, ValueError):

@@ -48,11 +48,11 @@ CLASSES = {
 }
 ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 Part = Callable[
-    ["_Builder", int], int
+    ["_ByteSteps", int], int
 ]  # adds a part of a format after a state, and returns the state behind it
 
 
-class _Builder:
+class _ByteSteps:
     """A nondeterministic automaton over bytes: steps[i] holds (set of bytes, next state), free[i] next states without one."""
 
     def __init__(self) -> None:
@@ -74,17 +74,17 @@ class _Builder:
 
     def reachable(self, states: set[int]) -> frozenset[int]:
         """These states, and all that follow without a byte."""
-        found, waiting = set(states), list(states)
+        closure, waiting = set(states), list(states)
         while waiting:
             for after in self.free[waiting.pop()]:
-                if after not in found:
-                    found.add(after)
+                if after not in closure:
+                    closure.add(after)
                     waiting.append(after)
-        return frozenset(found)
+        return frozenset(closure)
 
 
 def _sequence(parts: list[Part]) -> Part:
-    def build(b: _Builder, state: int) -> int:
+    def build(b: _ByteSteps, state: int) -> int:
         for part in parts:
             state = part(b, state)
         return state
@@ -93,7 +93,7 @@ def _sequence(parts: list[Part]) -> Part:
 
 
 def _choice(parts: list[Part]) -> Part:
-    def build(b: _Builder, state: int) -> int:
+    def build(b: _ByteSteps, state: int) -> int:
         end = b.new_state()
         for part in parts:
             begin = b.new_state()
@@ -105,7 +105,7 @@ def _choice(parts: list[Part]) -> Part:
 
 
 def _repeat(part: Part, least: int, most: int | None) -> Part:
-    def build(b: _Builder, state: int) -> int:
+    def build(b: _ByteSteps, state: int) -> int:
         for _ in range(least):
             state = part(b, state)
         end = b.new_state()
@@ -127,10 +127,10 @@ def _repeat(part: Part, least: int, most: int | None) -> Part:
 def _letters(ascii: int, wide: bool = False) -> Part:
     """One character: of a set of ASCII characters, or, if `wide`, any that is not ASCII."""
 
-    def one(b: _Builder, state: int) -> int:
+    def one(b: _ByteSteps, state: int) -> int:
         return b.step(state, ascii)
 
-    def build(b: _Builder, state: int) -> int:
+    def build(b: _ByteSteps, state: int) -> int:
         end = one(b, state)
         for low, high, low2, high2, more in WIDE:
             now = b.step(b.step(state, _range(low, high)), _range(low2, high2))
@@ -285,7 +285,7 @@ def build_byte_automaton(text: str) -> ByteAutomaton:
 
     Raises ParamError for a format that cannot be read, is too large, or has no text.
     """
-    reader, nfa = _Reader(text), _Builder()
+    reader, nfa = _Reader(text), _ByteSteps()
     part = reader.read_choice()
     if reader.next_letter():
         raise reader.fault("a group is closed that was not opened")
@@ -376,10 +376,12 @@ class TokenAutomaton:
 
     @property
     def end(self) -> int:
+        """The state behind a stop token."""
         return len(self.after) - 2
 
     @property
     def dead(self) -> int:
+        """The state from which no text of the format follows."""
         return len(self.after) - 1
 
 
