@@ -907,6 +907,20 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         **RENAME,
         "new": 38,
     },
+    "preview": {
+        "title": "A rough answer first",
+        "about": "Fast-CoT: three passes guess 16 tokens of the answer, which join the prompt. Here the guess misleads.",
+        "names": {"prompt_compression": "fast_cot"},
+        "settings": {"prompt_compression": {"preview_tokens": 16, "iterations": 3}},
+        "prompts": [
+            "Write this again with Bruno instead of Lena.\n"
+            "Lena went to the park with a red kite. There Lena saw a dog.",
+        ],
+        "chat": True,
+        "new": 36,
+        "seed": 7,
+        "level": "decisions",
+    },
     "short-prompt": {
         "title": "What goes without saying",
         "about": "Selective Context: a small model reads the prompt first, and the phrases that it expects are left out.",

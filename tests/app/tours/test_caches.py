@@ -192,11 +192,11 @@ def heads_that_hold(trace: Trace, text: str, step: int) -> list[int]:
     return sorted(row["kept"] for row in span_lifetime(lives, *span, step)["rows"])
 
 
-def say_probabilities(name: str, stops: dict[int, tuple[int, ...]]) -> None:
+def say_probabilities(name: str, stops: dict[int, tuple[int, ...]], digits: int = 4) -> None:
     """Assert that these stops (by number) quote their steps' probabilities of these ranks."""
     kept = steps_of(name)
     for stop, ranks in stops.items():
-        says(TOURS[name][stop], *(likely(kept[TOURS[name][stop].step])[i] for i in ranks))
+        says(TOURS[name][stop], *(likely(kept[TOURS[name][stop].step])[i] for i in ranks), digits=digits)
 
 
 def test_what_is_said_of_values_that_are_handed_on() -> None:
@@ -353,7 +353,7 @@ def test_what_is_said_of_keys_that_differ() -> None:
     assert late.count(90) == 11 and kept[90 - 74].emitted == [prompt[41]] and 90 == 73 + 21 - 4
     tokens = trace_tokens("key-diff")
     assert tokens[:27] == trace_tokens("kivi")[:27] and whole_choice(prompt, tokens[:27]) != tokens[27]
-    say_probabilities("key-diff", {3: (0,), 4: (0, 1), 6: (0, 1)})
+    say_probabilities("key-diff", {3: (0,), 4: (0, 1), 6: (0, 1)}, digits=3)
     assert [steps[i]["made"][0][1] for i in (8, 17, 27)] == ["ach", ' "', "<|end|>"]
     assert len(prompt) + 27 == 101
     assert text_of(steps) == 'Rufus went to the beach with a pink wheel. "Yes," said Rufus.<|end|>'
@@ -376,6 +376,6 @@ def test_what_is_said_of_cuts_in_intervals() -> None:
         whole = {i: heads_that_hold(trace, "Rufus", i).count(4) for i in (7, 9)}
         assert whole == {7: 10, 9: 3} and heads_that_hold(trace, '"Yes,"', 16).count(4) == 3
         assert len(trace.header.prompt) + 27 == 101
-    say_probabilities("interval", {3: (0,), 5: (0, 1), 7: (0, 1)})
+    say_probabilities("interval", {3: (0,), 5: (0, 1), 7: (0, 1)}, digits=3)
     assert [steps[i]["made"][0][1] for i in (9, 17, 27)] == [" with", ' "', "<|end|>"]
     assert text_of(steps) == text_of(told("key-diff"))

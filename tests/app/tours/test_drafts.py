@@ -364,13 +364,13 @@ def test_what_is_said_of_masks_behind_every_guess() -> None:
     assert steps[0]["drafted"] == 0 and origins(steps[0]) == ["target"]
     (check,) = kept[1].passes
     assert check.tokens == 25 and notes(kept[1])["slots"] == [4] * 5
-    says(tour[2], *notes(kept[1])["sure"][:2])
+    says(tour[2], *notes(kept[1])["sure"][:2], digits=3)
     assert [x[1] for x in steps[1]["nodes"][1:3]] == ["id", "id"]
     assert steps[4]["nodes"][1][1] == "7" and origins(steps[4]) == ["accept", "resample"]
-    says(tour[4], *notes(kept[10])["sure"][:2])
+    says(tour[4], *notes(kept[10])["sure"][:2], digits=3)
     assert [x[1] for x in steps[10]["nodes"][1:3]] == ["city", '":']
     assert origins(steps[10]) == ["accept", "accept", "resample"]
-    says(tour[5], notes(kept[11])["sure"][0])
+    says(tour[5], notes(kept[11])["sure"][0], digits=3)
     assert (steps[11]["nodes"][1][1], steps[11]["made"][0][1]) == ("s", "T")
     assert [x[1] for x in steps[19]["nodes"][1:]] == [" true", "}", "<|end|>", "<|end|>"]
     assert origins(steps[19]) == ["accept"] * 3 and '"Toronto"' in text_of(steps)
@@ -387,7 +387,7 @@ def test_what_is_said_of_masks_and_of_layers_left_out() -> None:
     sure = [notes(x)["sure"] for x in kept]
     quoted = {0: sure[0][:1], 1: sure[0][1:3], 2: sure[1][2:3], 3: sure[2][:3], 4: sure[4][:2]}
     for stop, numbers in (quoted | {5: sure[8][:2], 6: sure[10][:3]}).items():
-        says(tour[stop], *numbers)
+        says(tour[stop], *numbers, digits=3)
     guesses = {i: [x[1] for x in steps[i]["nodes"][1:5]] for i in (0, 1, 2, 4, 8, 10)}
     assert guesses[0][1:3] == ["id", "id"] and guesses[1][:3] == [" ", "5", ","]
     assert guesses[2][:3] == ["7", ",", ' "'] and guesses[10][:3] == [' "', "tags", '":']

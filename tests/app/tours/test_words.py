@@ -10,6 +10,10 @@ from followed import followed, searched
 from toured import TOURS, cache_of, likely, opened, says, steps_of, text_of, told
 
 from decodescope.engine import Method, Session, load
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.methods.policies.keep_all import KeepAll
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.query.repeats import (
     emitted_probabilities,
     find_repeats,
@@ -285,6 +289,37 @@ def test_what_is_said_of_the_phrase_that_was_left_out() -> None:
     assert "".join(written) == "Rufus went to the beach with a box. Rufus and Rufus ate grapes.<|end|>"
     assert seen.split("who had a box.")[1].startswith(" Julia and Kurt ate grapes.<|end|>") and "Yes" in seen
     assert f"{cache_of('short-prompt')[27].held} entries" in tour[7].text
+
+
+def test_what_is_said_of_a_rough_answer_first() -> None:
+    """The preview itself is not recorded: it is guessed here once more, by whole passes over the text."""
+    tour, steps, kept = TOURS["preview"], told("preview"), steps_of("preview")
+    decoder = load("lab", "float32", "cpu").decoder
+    with opened("preview") as trace:
+        prompt = trace.header.prompt.tolist()
+        first = best_after(decoder, prompt)[-1]
+        preview = [first] * 16
+        for _ in range(3):
+            preview = [first, *best_after(decoder, prompt + preview)[len(prompt) : -1]]
+        assert trace.text(preview).startswith("Bruno went went went") and trace.text([first]) == "B"
+        assert "There Lena saw a dog." in trace.text(prompt)
+    assert steps[0]["kv"][0]["prompt"]["extras"] == [{"form": "latent", "at": len(prompt) - 1, "entries": 16}]
+    for stop, ranks in ((1, (0, 1)), (2, (0,)), (3, (0, 1)), (4, (0, 1, 2))):
+        says(tour[stop], *(likely(kept[tour[stop].step])[i] for i in ranks), digits=3)
+    assert text_of(steps) == "There Bruno met Bruno.<|end|>" and len(steps) == 12
+    plain = list(prompt)
+    for _ in range(13):
+        plain.append(best_after(decoder, plain)[-1])
+    assert (
+        load("lab", "float32", "cpu").tokenizer.decode(plain[len(prompt) :])
+        == "Bruno went to the park with a red kite."
+    )
+
+
+def best_after(decoder: Decoder, tokens: list[int]) -> list[int]:
+    """The likeliest next token after each of these."""
+    logits = Lane("target", decoder, KeepAll()).forward(Feed.causal_chain(tokens, 0))[0]
+    return [int(x) for x in logits.argmax(-1)]
 
 
 def test_what_is_said_of_texts_that_branch_off_one_another() -> None:
