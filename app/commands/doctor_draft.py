@@ -15,6 +15,7 @@ from .shared.texts import read_prompt_entries
 from .shared.trace import write
 
 LISTED = 5  # experiments that are printed
+UNBROKEN = ("healthy", "weak", "weak_template")  # causes that no repair takes away
 
 
 def draft(args: argparse.Namespace) -> int:
@@ -56,7 +57,22 @@ def _examine(args: argparse.Namespace) -> int:
         print_json(record)
     else:
         print(examination_text(record))
+        print(*offer_fork(record, args.head and args.head[0]), sep="\n")
     return 0
+
+
+def offer_fork(record: dict[str, Any], head: str | None) -> list[str]:
+    """How a repaired draft is tried at the steps of a recorded run, in lines; none where there is nothing to repair.
+
+    record: of an examination;  head: the kind of the examined head; None: a draft model
+    """
+    if record["findings"][0]["cause"] in UNBROKEN:
+        return []
+    instead = "--then-draft REPAIRED" if head is None else f"--then-head {head}=REPAIRED"
+    return [
+        "\nWould a repaired draft have been accepted? From a step of a recorded run on:",
+        f"   decodescope trace fork RUN.dstrace --step N {instead} --trace REPAIRED.dstrace",
+    ]
 
 
 def examination_text(record: dict[str, Any]) -> str:

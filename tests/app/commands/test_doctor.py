@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from pathlib import Path
 
 import pytest
 import torch
 
+from decodescope.app.basis.parser import build_parser
 from decodescope.app.commands.doctor import bfloat16_finding, instructions_finding
+from decodescope.app.commands.doctor_draft import offer_fork
 from decodescope.engine.timing.instructions import ROWS, Instructions, read_instructions, row_us
 
 ZEN4 = Instructions("x86_64", "AVX512", True, ("AVX512_BF16",))
@@ -127,7 +130,20 @@ def test_a_draft_is_examined_and_the_result_is_printed_and_written(said, tmp_pat
     code, out, _ = said(*given, *short, "--out", str(tmp_path / "doctor.json"), "--html", str(picture))
     assert "How the draft ranks the target" in picture.read_text(encoding="utf-8")
     assert code == 0 and "1. nothing is wrong (healthy, certainty 0.50)" in out
+    assert "trace fork" not in out
     record = json.loads((tmp_path / "doctor.json").read_text(encoding="utf-8"))
     assert record["overlap"] == pytest.approx(1) and record["findings"][0]["cause"] == "healthy"
     code, out, err = said(*given, "--head", f"eagle={tmp_path}")
     assert (code, out) == (2, "") and "Give either --draft M or --head NAME=PATH" in err
+
+
+@pytest.mark.parametrize(
+    ("head", "due"),
+    [(None, {"then_draft": "REPAIRED"}), ("eagle3", {"then_head": [("eagle3", Path("REPAIRED"))]})],
+)
+def test_a_broken_draft_comes_with_the_fork_that_tries_its_repair(head: str | None, due: dict) -> None:
+    assert offer_fork({"findings": [{"cause": "weak"}]}, head) == []
+    *_, command = offer_fork({"findings": [{"cause": "temperature"}]}, head)
+    args = vars(build_parser().parse_args(shlex.split(command.replace("--step N", "--step 7"))[1:]))
+    assert {name: args[name] for name in due} == due
+    assert args["step"] == 7
