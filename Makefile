@@ -6,7 +6,7 @@ ARGS ?=
 ENVIRONMENT := $(PYTHON) scripts/environment.py
 IN := $(ENVIRONMENT) python
 
-.PHONY: help app test check lint lint-js types notebooks bench nightly release soak identity gpu models lock clean
+.PHONY: help app test check lint lint-js types notebooks bench nightly release soak identity gpu triton models lock clean
 
 help:
 	@echo 'make app        open the lab at http://127.0.0.1:7860     ARGS="--model FOLDER --port 8000"'
@@ -22,6 +22,7 @@ help:
 	@echo 'make identity   greedy text equals plain decoding, 200 prompts of LabBench: an hour or two'
 	@echo 'make soak       hours of runs, stops and faults'
 	@echo 'make gpu        the tests that need a CUDA device'
+	@echo 'make triton     the kernels for CUDA in the interpreter of Triton, which it fetches (700 MB); also part of make nightly'
 	@echo 'make models     train the shipped models again'
 	@echo 'make lock       the lock files of constraints.txt again, from PyPI; needs uv'
 	@echo 'make clean      remove the environment, caches and build folders'
@@ -58,6 +59,15 @@ release: export DECODESCOPE_TEXTS = 1000000
 nightly release:
 	@$(IN) -m pytest --timeout 0 -n auto --dist loadgroup -m nightly $(ARGS)
 	@$(ENVIRONMENT) types
+	@$(MAKE) triton ARGS=
+
+triton: export PYTHONPATH = build/triton
+triton: export TRITON_INTERPRET = 1
+triton: build/triton/triton/__init__.py
+	@$(IN) -m pytest --timeout 0 tests/engine/test_triton_kernels.py $(ARGS)
+
+build/triton/triton/__init__.py:
+	@$(IN) -m pip install --quiet --no-deps --target build/triton triton==3.7.1
 
 # from nothing; ARGS="--tokens 8 --cooldown 3" is a run that two cores finish in a few hours, without ARGS it takes a day
 models: TRAIN = $(IN) -m decodescope.training.train
