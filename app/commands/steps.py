@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -87,7 +88,7 @@ def fork(args: argparse.Namespace) -> int:
         "method": method,
         "forced": forced,
         "name": args.name,
-        "change": _change_record(change) | _name_replacements(args),
+        "change": _change_record(change) | _name_replacements(args, instead),
         "instead": instead,
     }
     if args.threads is not None:
@@ -119,10 +120,10 @@ def _load_replacements(args: argparse.Namespace, header: Header, model: Model) -
     return instead
 
 
-def _name_replacements(args: argparse.Namespace) -> dict[str, Any]:
-    """The same for the record of the change."""
-    names = {"draft": args.then_draft} if args.then_draft else {}
-    names |= {kind: str(path) for kind, path in head_folders(args, "then_head").items()}
+def _name_replacements(args: argparse.Namespace, instead: Mapping[str, Model]) -> dict[str, Any]:
+    """The same for the record of the change, by names: a trace is passed on, and holds no path of a machine."""
+    names = {role: model.name for role, model in instead.items() if role != TARGET}
+    names |= {kind: path.resolve().name for kind, path in head_folders(args, "then_head").items()}
     return {"instead": names} if names else {}
 
 

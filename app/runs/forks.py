@@ -83,7 +83,7 @@ def fork(play: RunService, channel: RecordStream, body: Mapping[str, Any]) -> Re
 @dataclass(frozen=True)
 class ForkReplacements:
     """What takes the place of the run's draft in a fork. models: NEW_DRAFT -> key of a draft model, or empty;  heads: kind ->
-    offered head;  record: the same for the record of the change, as `decodescope trace fork` writes it"""
+    offered head;  record: the same by names for the record of the change, as `decodescope trace fork` writes it"""
 
     models: dict[str, str]
     heads: dict[str, HeadOffer]
@@ -124,7 +124,7 @@ def find_replacements(play: RunService, header: Header, change: Any) -> ForkRepl
             _check_takes_place(header, offer)
             place = Placement(header.dtype_of(DRAFT), header.device)
             models[NEW_DRAFT] = play.models.placed(offer.key, place)
-            record[DRAFT] = offer.key
+            record[DRAFT] = offer.name
         elif (head := known.get(str(key))) is None or head.kind != kind:
             raise RequestRefusal(
                 f"There are no heads {str(kind)[:40]} called {str(key)[:80]!r} here: choose some of the list."
@@ -134,7 +134,7 @@ def find_replacements(play: RunService, header: Header, change: Any) -> ForkRepl
                 f"The run did not draft with heads {kind[:40]}, so others would do nothing: choose heads of its own kind."
             )
         else:
-            heads[kind], record[kind] = head, str(head.folder)
+            heads[kind], record[kind] = head, head.folder.name
     return ForkReplacements(models, heads, record)
 
 
