@@ -44,6 +44,13 @@ HERE = {
         "methods/weights/shared/block_times.py:choose_within_budget",
         "methods/weights/shared/gate_sizes.py:GateSizes.__init__",
     ),
+    "tables over hidden states and an automaton: made in float64, and the weights of one text are moved as a whole": (
+        "decoding/shared/hidden_markov.py:_decode_logs",
+        "decoding/shared/hidden_markov.py:CompletionWeights.log_weights",
+        "decoding/shared/hidden_markov.py:build_completion_weights",
+        "decoding/shared/hidden_markov.py:_edges",
+        "methods/samplers/deco_g.py:_FormatState.log_weights",
+    ),
     "the chance of the keys is the CPU's, so that a seed says the same everywhere": (
         "methods/kv_compression/gear.py:factor_low_rank",
         "methods/weights/shared/gating.py:gumbel_noise",
