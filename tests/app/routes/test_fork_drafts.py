@@ -105,7 +105,9 @@ def test_a_fork_takes_other_heads_of_the_same_kind(labs: TestClient, lab_play: R
     )
     words = command_of(labs, made)
     assert words[words.index("--then-head") + 1] == "eagle3=other"
-    assert made.header.fork["change"] == {"instead": {"eagle3": "other"}}, "a name, and no path of the machine"
+    assert made.header.fork["change"] == {"instead": {"eagle3": "other"}}, (
+        "a name, and no path of the machine"
+    )
 
     def refused(**instead: Any) -> str:
         answer = labs.post(f"/ds/run/{run.run}/fork", json={"step": 1, "change": {"instead": instead}})
