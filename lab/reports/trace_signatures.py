@@ -38,9 +38,7 @@ BAD = HEALTHY / 2  # share of kept places below which drafts are bad there
 BAD_PLACE = HEALTHY / 4  # the same of the first or the later places, where the others are good
 SHARE = 0.3  # of the wrong guesses that must have one distance of ids, or be the token of one other place
 OFTENER = 3.0  # how many times as often as at the places further away
-LEAST_TOKENS = (
-    5  # different tokens at which a distance must be seen, so that one that is often repeated does not count
-)
+LEAST_TOKENS = 5  # different tokens that must show a distance: one that is often repeated does not count
 NEAR = 8  # ranks that count as near
 SCALES = np.exp(np.linspace(np.log(0.2), np.log(5.0), 81))
 LEAST_SCALE = 1.25  # factor from which a scale is named
@@ -140,9 +138,7 @@ def _find_row_distance(log: PlaceLog, wrong: Sequence[TriedPlace]) -> Iterator[D
         hits[rows] = inside & (known[at.clip(0, len(known) - 1)] == guess)
     shares = {rows: float(hit.mean()) for rows, hit in hits.items()}
     best = max((-1, 1), key=lambda x: shares[x])
-    own = sum(x.came in x.best for x in wrong) / len(
-        wrong
-    )  # a draft without a fault has the token among its best
+    own = float(np.mean([x.came in x.best for x in wrong]))  # a draft without a fault has the token there
     usual = max(own, *(share for rows, share in shares.items() if rows != best))
     different = len({*came[hits[best]].tolist()})
     if shares[best] >= SHARE and shares[best] >= OFTENER * usual and different >= LEAST_TOKENS:
